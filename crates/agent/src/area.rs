@@ -1,0 +1,108 @@
+//! The agent's own memory: one mapping for its stack and staging areas, one page as beacon.
+//!
+//! ```text
+//! area:  guard | stack | staging (process's userfaultfd) | staging (second userfaultfd)
+//! ```
+//!
+//! The area is not inherited by a forked child, which makes its own. The beacon page is inherited
+//! but wiped: reading it in the child raises a fault on the child's userfaultfd, which tells the
+//! supervisor whose userfaultfd that is.
+
+use crate::raw::{self, Errno};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use pleat_wire::message::TAKE_MAX;
+use pleat_wire::PAGE;
+use syscalls::Sysno;
+
+const STACK: usize = 16 * PAGE;
+const STAGING: usize = TAKE_MAX * PAGE;
+const LENGTH: usize = PAGE + STACK + 2 * STAGING;
+
+/// Address of the beacon page; 0 before the first pressure.
+static BEACON: AtomicUsize = AtomicUsize::new(0);
+
+/// Where the agent's memory is.
+#[derive(Clone, Copy)]
+pub struct Area {
+    /// First address.
+    pub start: usize,
+}
+
+impl Area {
+    /// Maps a fresh area.
+    pub fn map() -> Result<Area, Errno> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let start = raw::map(LENGTH, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
+        // SAFETY: the range was mapped just now and nobody else knows it.
+        unsafe {
+            raw::call(
+                Sysno::mprotect,
+                [start, PAGE, libc::PROT_NONE as usize, 0, 0, 0],
+            )?;
+            raw::advise(start, LENGTH, libc::MADV_DONTFORK)?;
+            // Fails where huge pages are not built in, which is as good.
+            let _ = raw::advise(start, LENGTH, libc::MADV_NOHUGEPAGE);
+        }
+        Ok(Area { start })
+    }
+
+    /// First address after the area.
+    pub fn end(self) -> usize {
+        self.start + LENGTH
+    }
+
+    /// Top of the agent's stack.
+    pub fn stack_top(self) -> usize {
+        self.start + PAGE + STACK
+    }
+
+    /// Where pages land that are moved out of the program: registered with the process's
+    /// userfaultfd, so that the kernel refuses the move while an event is pending.
+    pub fn staging(self) -> usize {
+        self.stack_top()
+    }
+
+    /// Where they go next: registered with a userfaultfd without events, so that freeing them
+    /// raises none.
+    pub fn outbox(self) -> usize {
+        self.staging() + STAGING
+    }
+
+    /// Bytes of a staging area.
+    pub const fn staging_len() -> usize {
+        STAGING
+    }
+}
+
+/// The beacon page, mapped at the first call.
+pub fn beacon() -> Result<usize, Errno> {
+    let known = BEACON.load(Ordering::Acquire);
+    if known != 0 {
+        return Ok(known);
+    }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let page = raw::map(PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
+    // SAFETY: mapped just now.
+    unsafe { raw::advise(page, PAGE, libc::MADV_WIPEONFORK)? };
+    Ok(page)
+}
+
+/// From now on forked children announce themselves by reading the beacon.
+pub fn light_beacon(page: usize) {
+    BEACON.store(page, Ordering::Release);
+}
+
+/// Whether this process has been made ready for take-aways (or is the child of one that was).
+pub fn is_managed() -> bool {
+    BEACON.load(Ordering::Acquire) != 0
+}
+
+/// In a forked child: lets the supervisor know which userfaultfd is ours.
+pub fn read_beacon() {
+    let page = BEACON.load(Ordering::Acquire);
+    if page != 0 {
+        // SAFETY: the beacon stays mapped for the life of the process; the kernel wiped it at the
+        // fork, so this read waits until the supervisor has answered.
+        unsafe { core::ptr::read_volatile(page as *const u8) };
+    }
+}

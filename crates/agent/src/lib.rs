@@ -1,0 +1,25 @@
+//! The library that pleat loads into every process of a job (`LD_PRELOAD`).
+//!
+//! At start it connects to the supervisor and starts one thread, the *agent*, which sleeps until the
+//! supervisor sends a command: get ready, or take these pages away. All deciding and all fault
+//! handling is the supervisor's. What this library must never do: call the program's malloc, stdio
+//! or locks, set errno in the agent thread, or touch memory that may be away (its own memory is one
+//! mapping that the supervisor leaves alone).
+//!
+//! The agent is not a thread of the C library: it is made by clone(2) without `CLONE_FILES`, so its
+//! descriptors live in a table of their own that the program can neither see nor close, and the C
+//! library still takes a single-threaded program for one.
+#![no_std]
+
+mod area;
+mod interpose;
+mod raw;
+mod serve;
+mod start;
+mod take;
+mod threads;
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    raw::die(b"pleat: the agent failed; ending the process\n")
+}

@@ -1,0 +1,163 @@
+//! System calls without the C library: no errno, no cancellation points, no locks.
+//!
+//! The agent thread shares another thread's thread-local storage (see `start`), so anything that
+//! sets errno would write into that thread's.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use pleat_wire::control;
+use syscalls::{raw, Sysno};
+
+/// An errno, positive.
+pub type Errno = i32;
+
+/// The kernel's answer: a value, or an errno.
+pub fn answer(value: usize) -> Result<usize, Errno> {
+    let signed = value as isize;
+    if (-4095..0).contains(&signed) {
+        Err(-signed as Errno)
+    } else {
+        Ok(value)
+    }
+}
+
+/// A system call with up to six arguments.
+///
+/// # Safety
+/// The arguments must be what the call expects; pointers must be valid for it.
+pub unsafe fn call(number: Sysno, a: [usize; 6]) -> Result<usize, Errno> {
+    // SAFETY: passed on to the caller.
+    answer(unsafe { raw::syscall6(number.id() as usize, a[0], a[1], a[2], a[3], a[4], a[5]) })
+}
+
+/// Closes a descriptor of the calling thread's table.
+pub fn close(fd: i32) {
+    // SAFETY: close takes no pointer; a wrong descriptor is answered with EBADF.
+    let _ = unsafe { call(Sysno::close, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// `ioctl` with a pointer argument.
+///
+/// # Safety
+/// `argument` must be the structure that `request` reads and writes.
+pub unsafe fn ioctl<T>(fd: i32, request: u64, argument: &mut T) -> Result<usize, Errno> {
+    let pointer = core::ptr::from_mut(argument) as usize;
+    // SAFETY: the caller guarantees that the structure fits the request.
+    unsafe {
+        call(
+            Sysno::ioctl,
+            [fd as usize, request as usize, pointer, 0, 0, 0],
+        )
+    }
+}
+
+/// An anonymous or file mapping.
+pub fn map(len: usize, protection: i32, flags: i32, fd: i32) -> Result<usize, Errno> {
+    let arguments = [0, len, protection as usize, flags as usize, fd as usize, 0];
+    // SAFETY: a mapping at an address of the kernel's choice disturbs nothing.
+    unsafe { call(Sysno::mmap, arguments) }
+}
+
+/// `madvise` on the agent's own memory.
+///
+/// # Safety
+/// The range must be the agent's own.
+pub unsafe fn advise(start: usize, len: usize, advice: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's range.
+    unsafe { call(Sysno::madvise, [start, len, advice as usize, 0, 0, 0]) }
+}
+
+/// Takes a shared futex lock of the control page.
+pub fn lock(word: &AtomicU32) {
+    if word
+        .compare_exchange(
+            control::FREE,
+            control::HELD,
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        )
+        .is_ok()
+    {
+        return;
+    }
+    while word.swap(control::CONTENDED, Ordering::Acquire) != control::FREE {
+        futex(word, libc::FUTEX_WAIT, control::CONTENDED);
+    }
+}
+
+/// Lets go of a shared futex lock.
+pub fn unlock(word: &AtomicU32) {
+    if word.swap(control::FREE, Ordering::Release) == control::CONTENDED {
+        futex(word, libc::FUTEX_WAKE, 1);
+    }
+}
+
+fn futex(word: &AtomicU32, operation: i32, value: u32) {
+    let pointer = core::ptr::from_ref(word) as usize;
+    // SAFETY: the word outlives the call; no timeout is given.
+    let _ = unsafe {
+        call(
+            Sysno::futex,
+            [pointer, operation as usize, value as usize, 0, 0, 0],
+        )
+    };
+}
+
+/// The process id.
+pub fn process() -> i32 {
+    // SAFETY: no arguments.
+    unsafe { call(Sysno::getpid, [0; 6]) }.unwrap_or(0) as i32
+}
+
+/// Ends the calling thread, which is not one of the C library's.
+pub fn end_thread() -> ! {
+    loop {
+        // SAFETY: only this thread ends; its memory stays mapped.
+        let _ = unsafe { call(Sysno::exit, [0; 6]) };
+    }
+}
+
+/// Prints `message` to the program's standard error and kills the process: part of its memory may
+/// be away for good, and it must not see anything else in its place.
+pub fn die(message: &[u8]) -> ! {
+    let pid = process();
+    let mut path = [0u8; 32];
+    stderr_path(pid, &mut path);
+    let flags = (libc::O_WRONLY | libc::O_APPEND | libc::O_NOCTTY | libc::O_NONBLOCK) as usize;
+    // SAFETY: the path is zero-terminated and the message is a valid slice.
+    unsafe {
+        let at = libc::AT_FDCWD as usize;
+        if let Ok(fd) = call(Sysno::openat, [at, path.as_ptr() as usize, flags, 0, 0, 0]) {
+            let _ = call(
+                Sysno::write,
+                [fd, message.as_ptr() as usize, message.len(), 0, 0, 0],
+            );
+        }
+        loop {
+            let _ = call(
+                Sysno::kill,
+                [pid as usize, libc::SIGKILL as usize, 0, 0, 0, 0],
+            );
+        }
+    }
+}
+
+/// `/proc/PID/fd/2`: the agent's own table has no standard error, the program's has.
+fn stderr_path(pid: i32, path: &mut [u8; 32]) {
+    let (head, tail) = (b"/proc/", b"/fd/2\0");
+    path[..head.len()].copy_from_slice(head);
+    let mut digits = [0u8; 10];
+    let (mut rest, mut first) = (pid.max(0) as u32, digits.len());
+    loop {
+        first -= 1;
+        digits[first] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let mut at = head.len();
+    for byte in digits[first..].iter().chain(tail) {
+        path[at] = *byte;
+        at += 1;
+    }
+}

@@ -1,0 +1,177 @@
+//! Start of the agent: as a constructor after every exec, as an atfork handler in forked children.
+
+use crate::area::{self, Area};
+use crate::raw::{self, Errno};
+use crate::{interpose, serve, threads};
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use pleat_wire::message::{Hello, HELLO};
+use syscalls::Sysno;
+
+const NAME_MAX: usize = 64;
+
+/// The abstract socket's name, for forked children. Written once by the constructor, before any
+/// other thread exists.
+static mut NAME: [u8; NAME_MAX] = [0; NAME_MAX];
+static NAME_LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// What the agent thread needs to start; the starter waits for nothing, so these are left in place.
+static SOCKET: AtomicI32 = AtomicI32::new(-1);
+static AREA: AtomicUsize = AtomicUsize::new(0);
+static FORKED: AtomicU32 = AtomicU32::new(0);
+
+#[used]
+#[link_section = ".init_array"]
+static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
+
+extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const c_char) {
+    // SAFETY: the C library passes the environment to constructors; it ends with a null pointer.
+    let Some(name) = (unsafe { socket_name(env) }) else {
+        return;
+    };
+    // SAFETY: constructors run before any other thread of the program exists.
+    unsafe {
+        let target = &raw mut NAME;
+        (&mut (*target))[..name.len()].copy_from_slice(name);
+    }
+    NAME_LENGTH.store(name.len(), Ordering::Release);
+    interpose::resolve();
+    threads::protect_current();
+    // SAFETY: `child` is a plain function that stays loaded.
+    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+    connect_and_start(0);
+}
+
+extern "C" fn child() {
+    area::read_beacon();
+    serve::forget_parent();
+    connect_and_start(1);
+}
+
+/// The value of the socket variable.
+///
+/// # Safety
+/// `env` must be a null-terminated array of C strings, or null.
+unsafe fn socket_name<'a>(env: *const *const c_char) -> Option<&'a [u8]> {
+    let mut entry = env;
+    // SAFETY: stays within the null-terminated array.
+    while !entry.is_null() && !unsafe { *entry }.is_null() {
+        // SAFETY: each entry is a C string.
+        let text = unsafe { core::ffi::CStr::from_ptr(*entry) }.to_bytes();
+        let value = text
+            .strip_prefix(pleat_wire::SOCKET_VARIABLE.as_bytes())
+            .and_then(|rest| rest.strip_prefix(b"="));
+        match value {
+            Some(name) if !name.is_empty() && name.len() <= NAME_MAX => return Some(name),
+            _ => {}
+        }
+        // SAFETY: not yet at the terminating null.
+        entry = unsafe { entry.add(1) };
+    }
+    None
+}
+
+/// Connects and starts the agent thread. When that fails the program runs unmanaged, which the
+/// supervisor notices and reports.
+fn connect_and_start(forked: u32) {
+    let Ok(socket) = connect() else { return };
+    let Ok(area) = Area::map() else {
+        raw::close(socket);
+        return;
+    };
+    SOCKET.store(socket, Ordering::Relaxed);
+    AREA.store(area.start, Ordering::Relaxed);
+    FORKED.store(forked, Ordering::Release);
+    start_thread(area);
+    // The agent has its own copy of the descriptor table by now.
+    raw::close(socket);
+}
+
+fn connect() -> Result<i32, Errno> {
+    let length = NAME_LENGTH.load(Ordering::Acquire);
+    let mut address: libc::sockaddr_un = libc::sockaddr_un {
+        sun_family: libc::AF_UNIX as u16,
+        sun_path: [0; 108],
+    };
+    // SAFETY: NAME is written once, before NAME_LENGTH.
+    let name = unsafe { &*(&raw const NAME) };
+    for (to, from) in address.sun_path[1..].iter_mut().zip(&name[..length]) {
+        *to = *from as c_char;
+    }
+    let size = core::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + length;
+    let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as usize;
+    // SAFETY: the address is valid for `size` bytes.
+    unsafe {
+        let fd = raw::call(Sysno::socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0])?;
+        let pointer = (&raw const address) as usize;
+        match raw::call(Sysno::connect, [fd, pointer, size, 0, 0, 0]) {
+            Ok(_) => Ok(fd as i32),
+            Err(error) => {
+                raw::close(fd as i32);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Makes the agent thread with every signal blocked and a descriptor table of its own.
+fn start_thread(area: Area) {
+    let flags = libc::CLONE_VM
+        | libc::CLONE_FS
+        | libc::CLONE_SIGHAND
+        | libc::CLONE_THREAD
+        | libc::CLONE_SYSVSEM;
+    let (all, mut before) = (u64::MAX, 0u64);
+    // SAFETY: the stack is fresh and large enough; `run` never returns. The thread shares our
+    // thread-local storage and therefore uses nothing that touches it. The signal masks are valid
+    // words of the size the kernel expects.
+    unsafe {
+        let (set, old) = ((&raw const all) as usize, (&raw mut before) as usize);
+        let how = libc::SIG_SETMASK as usize;
+        let _ = raw::call(Sysno::rt_sigprocmask, [how, set, old, 8, 0, 0]);
+        libc::clone(
+            run,
+            area.stack_top() as *mut c_void,
+            flags,
+            core::ptr::null_mut(),
+        );
+        let _ = raw::call(Sysno::rt_sigprocmask, [how, old, 0, 8, 0, 0]);
+    }
+}
+
+extern "C" fn run(_: *mut c_void) -> c_int {
+    let socket = SOCKET.load(Ordering::Acquire);
+    let area = Area {
+        start: AREA.load(Ordering::Acquire),
+    };
+    close_all_but(socket);
+    // SAFETY: no pointers but a static string; gettid has no arguments.
+    let thread = unsafe {
+        let name = c"pleat-agent".as_ptr() as usize;
+        let _ = raw::call(Sysno::prctl, [libc::PR_SET_NAME as usize, name, 0, 0, 0, 0]);
+        raw::call(Sysno::gettid, [0; 6]).unwrap_or(0) as i32
+    };
+    let hello = Hello {
+        kind: HELLO,
+        version: pleat_wire::VERSION,
+        pid: raw::process(),
+        agent_thread: thread,
+        forked: FORKED.load(Ordering::Acquire),
+        reserved: 0,
+        area_start: area.start as u64,
+        area_end: area.end() as u64,
+    };
+    serve::run(socket, area, &hello)
+}
+
+/// Pipes of the program must not stay open because of us.
+fn close_all_but(fd: i32) {
+    let fd = fd as usize;
+    // SAFETY: this thread's descriptor table is its own.
+    unsafe {
+        if fd > 0 {
+            let _ = raw::call(Sysno::close_range, [0, fd - 1, 0, 0, 0, 0]);
+        }
+        let _ = raw::call(Sysno::close_range, [fd + 1, u32::MAX as usize, 0, 0, 0, 0]);
+    }
+}

@@ -1,0 +1,203 @@
+//! Taking pages away: out of the program, into the shared ring, and freed.
+//!
+//! For each page, in this order: moved into the staging area (atomic for the program: a thread that
+//! touches the page afterwards waits in the kernel), copied into its ring frame, moved on into the
+//! outbox and freed there. The second move is for the free: freeing in the staging area, which is
+//! registered with the process's userfaultfd, would raise an event.
+//!
+//! The budget of the whole is about 1.5 us a page where no other CPU runs the program, of which the
+//! copy is 0.15 us and the rest TLB flushes.
+
+use crate::area::Area;
+use crate::raw;
+use crate::serve::Tools;
+use crate::threads;
+use core::sync::atomic::Ordering;
+use pleat_wire::message::{self, Take, TakeItem, Taken, TAKE_MAX};
+use pleat_wire::{uffd, PAGE};
+
+/// Most pages moved under one hold of the lock, so that the supervisor never waits long for it.
+const RUN_MAX: usize = 16;
+
+/// Obeys one command.
+pub fn take(tools: &Tools, command: &Take) -> Taken {
+    let count = (command.count as usize).min(TAKE_MAX);
+    let mut answer = Taken {
+        kind: message::TAKEN,
+        count: count as u32,
+        status: [message::STALE; TAKE_MAX],
+    };
+    let items = &command.items[..count];
+    let status = &mut answer.status[..count];
+    move_out(tools, command.generation, items, status);
+    retry_busy(tools, command.generation, items, status);
+    empty_staging(tools, items, status);
+    answer
+}
+
+/// First pass: everything that moves at once.
+fn move_out(tools: &Tools, generation: u64, items: &[TakeItem], status: &mut [u8]) {
+    let mut at = 0;
+    while at < items.len() {
+        if threads::is_protected(items[at].address as usize) {
+            status[at] = message::UNMOVABLE;
+            at += 1;
+            continue;
+        }
+        let run = run_length(&items[at..]);
+        match move_run(tools, generation, at, items[at].address, run) {
+            Moved::Pages(moved) => {
+                status[at..at + moved].fill(message::TOOK);
+                at += moved;
+            }
+            Moved::Failed(why) => {
+                status[at] = why;
+                at += 1;
+            }
+            Moved::Stale => return,
+        }
+    }
+}
+
+/// Pages still shared after a fork are refused (as are pinned ones). A write access, with the bytes
+/// left as they are, makes the page this process's own; a pinned one is refused again.
+fn retry_busy(tools: &Tools, generation: u64, items: &[TakeItem], status: &mut [u8]) {
+    for at in 0..items.len() {
+        if status[at] != message::BUSY {
+            continue;
+        }
+        let address = items[at].address as usize;
+        // SAFETY: populating changes no byte of the page. If the program has unmapped the page and
+        // mapped another there meanwhile, that one is populated, which is as harmless. If the page
+        // is absent, the supervisor answers this thread's fault at once (the lock is not held).
+        let owned = unsafe { raw::advise(address, PAGE, libc::MADV_POPULATE_WRITE) };
+        if owned.is_err() {
+            continue;
+        }
+        match move_run(tools, generation, at, address as u64, 1) {
+            Moved::Pages(_) => status[at] = message::TOOK,
+            Moved::Failed(why) => status[at] = why,
+            Moved::Stale => return,
+        }
+    }
+}
+
+/// How many of the first items are neighbours in memory.
+fn run_length(items: &[TakeItem]) -> usize {
+    let first = items[0].address;
+    items
+        .iter()
+        .take(RUN_MAX)
+        .enumerate()
+        .take_while(|(at, item)| {
+            item.address == first + (at * PAGE) as u64
+                && !threads::is_protected(item.address as usize)
+        })
+        .count()
+}
+
+enum Moved {
+    /// The first so many pages of the run.
+    Pages(usize),
+    /// Not the first page, because of this status.
+    Failed(u8),
+    /// The address space has changed: stop.
+    Stale,
+}
+
+/// Moves a run into the staging area, at the place of its first item.
+fn move_run(tools: &Tools, generation: u64, at: usize, address: u64, pages: usize) -> Moved {
+    let mut argument = uffd::Move {
+        dst: (tools.area.staging() + at * PAGE) as u64,
+        src: address,
+        len: (pages * PAGE) as u64,
+        mode: uffd::MODE_DONTWAKE,
+        moved: 0,
+    };
+    // SAFETY: the control page is mapped for the life of the process.
+    let control = unsafe { &*tools.control };
+    raw::lock(&control.lock);
+    if control.generation.load(Ordering::Acquire) != generation {
+        raw::unlock(&control.lock);
+        return Moved::Stale;
+    }
+    // SAFETY: the structure of this request. The destination is our own and empty; the source is
+    // what the command means, because no event was read since it was made (the generation, checked
+    // under the lock) and none is pending (else the kernel answers EAGAIN).
+    let result = unsafe { raw::ioctl(tools.uffd, uffd::IOC_MOVE, &mut argument) };
+    raw::unlock(&control.lock);
+    if argument.moved > 0 {
+        return Moved::Pages(argument.moved as usize / PAGE);
+    }
+    match result {
+        Ok(_) => Moved::Pages(pages),
+        Err(libc::EAGAIN) => Moved::Stale,
+        Err(libc::ENOENT) => Moved::Failed(message::GONE),
+        Err(libc::EINVAL) => Moved::Failed(message::UNMOVABLE),
+        Err(_) => Moved::Failed(message::BUSY),
+    }
+}
+
+/// Copies what was taken into the ring and frees it.
+fn empty_staging(tools: &Tools, items: &[TakeItem], status: &[u8]) {
+    let mut at = 0;
+    let mut any = false;
+    while at < items.len() {
+        let run = status[at..]
+            .iter()
+            .take_while(|s| **s == message::TOOK)
+            .count();
+        if run == 0 {
+            at += 1;
+            continue;
+        }
+        for (offset, item) in items[at..at + run].iter().enumerate() {
+            copy_to_ring(tools, at + offset, item.slot);
+        }
+        pass_on(tools, at, run);
+        (at, any) = (at + run, true);
+    }
+    if any {
+        // SAFETY: the outbox is ours, and what was in it is in the ring by now.
+        let freed = unsafe {
+            raw::advise(
+                tools.area.outbox(),
+                Area::staging_len(),
+                libc::MADV_DONTNEED,
+            )
+        };
+        if freed.is_err() {
+            raw::die(b"pleat: the agent cannot free its outbox; ending the process\n");
+        }
+    }
+}
+
+fn copy_to_ring(tools: &Tools, at: usize, slot: u32) {
+    let from = (tools.area.staging() + at * PAGE) as *const u8;
+    let to = (tools.control as usize + (1 + slot as usize) * PAGE) as *mut u8;
+    // SAFETY: the page was moved into the staging area just now, so it is present; the supervisor
+    // names only frames of the ring, and reads this one only after our answer.
+    unsafe { core::ptr::copy_nonoverlapping(from, to, PAGE) };
+}
+
+/// Moves a run from the staging area to the outbox.
+fn pass_on(tools: &Tools, at: usize, pages: usize) {
+    let (mut done, all) = (0, pages * PAGE);
+    while done < all {
+        let mut argument = uffd::Move {
+            dst: (tools.area.outbox() + at * PAGE + done) as u64,
+            src: (tools.area.staging() + at * PAGE + done) as u64,
+            len: (all - done) as u64,
+            mode: uffd::MODE_DONTWAKE,
+            moved: 0,
+        };
+        // SAFETY: the structure of this request; both ranges are the agent's own.
+        let result = unsafe { raw::ioctl(tools.outbox_uffd, uffd::IOC_MOVE, &mut argument) };
+        match (argument.moved, result) {
+            (moved, _) if moved > 0 => done += moved as usize,
+            (_, Ok(_)) => return,
+            // Anything left in the staging area would be taken for the next command's pages.
+            _ => raw::die(b"pleat: the agent cannot clear its staging area; ending the process\n"),
+        }
+    }
+}

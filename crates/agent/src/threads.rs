@@ -1,0 +1,69 @@
+//! Pages that must never be away: the thread control blocks.
+//!
+//! When a thread ends, the kernel clears its thread id in the thread's control block and wakes who
+//! waits to join it, but it raises no userfault for that (`PF_EXITING`): were the page away, the
+//! write would be lost and pthread_join would wait for ever. So every page that holds a control
+//! block is remembered here, and take-aways pass over it.
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use pleat_wire::PAGE;
+
+/// Bytes after the thread pointer that may hold what the kernel writes: glibc's `struct pthread`
+/// with its robust list, thread id and rseq area.
+const BLOCK: usize = 4096;
+const SLOTS: usize = 16384;
+
+/// Page numbers in an open-addressing table; never removed, because stacks are reused.
+static PROTECTED: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
+static USED: AtomicUsize = AtomicUsize::new(0);
+static OVERFLOW: AtomicBool = AtomicBool::new(false);
+
+/// Protects the calling thread's control block.
+pub fn protect_current() {
+    let pointer = thread_pointer();
+    insert(pointer / PAGE);
+    insert((pointer + BLOCK - 1) / PAGE);
+}
+
+/// Whether the page at `address` must stay. With the table full every page must.
+pub fn is_protected(address: usize) -> bool {
+    if OVERFLOW.load(Ordering::Acquire) {
+        return true;
+    }
+    let page = address / PAGE;
+    let mut at = slot_of(page);
+    loop {
+        match PROTECTED[at].load(Ordering::Acquire) {
+            0 => return false,
+            found if found == page => return true,
+            _ => at = (at + 1) % SLOTS,
+        }
+    }
+}
+
+fn insert(page: usize) {
+    let mut at = slot_of(page);
+    loop {
+        match PROTECTED[at].compare_exchange(0, page, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => break,
+            Err(found) if found == page => return,
+            Err(_) => at = (at + 1) % SLOTS,
+        }
+    }
+    if USED.fetch_add(1, Ordering::AcqRel) > SLOTS * 3 / 4 {
+        OVERFLOW.store(true, Ordering::Release);
+    }
+}
+
+fn slot_of(page: usize) -> usize {
+    (page.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % SLOTS
+}
+
+/// The thread pointer; glibc keeps its own address in the first word of the control block.
+fn thread_pointer() -> usize {
+    let pointer: usize;
+    // SAFETY: reads fs:0, which the x86-64 ABI defines as the thread pointer itself.
+    unsafe { asm!("mov {}, fs:0", out(reg) pointer, options(nostack, preserves_flags, readonly)) };
+    pointer
+}

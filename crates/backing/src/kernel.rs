@@ -1,0 +1,87 @@
+//! The system calls on an open file that the standard library does not have.
+//!
+//! Thin and safe: each takes a borrowed file and plain numbers, so the only thing the kernel could
+//! touch is that file. What an error means is for the caller to say.
+
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+
+/// Starts to write dirty pages of the range to the disk, without waiting.
+pub fn start_write_back(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    sync_range(file, offset, bytes, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+/// Writes what is still dirty in the range and waits for all of it.
+pub fn finish_write_back(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_range(file, offset, bytes, flags)
+}
+
+/// Waits for writes of the range that are under way, and reports any failed write of the file that
+/// this descriptor has not been told of yet.
+pub fn check_write_back(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    sync_range(file, offset, bytes, libc::SYNC_FILE_RANGE_WAIT_BEFORE)
+}
+
+/// Drops clean cached pages of the range; `bytes` 0 means up to the end of the file.
+pub fn drop_cached(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let (offset, bytes) = (signed(offset)?, signed(bytes)?);
+    // SAFETY: no memory is passed; the descriptor is open for as long as `file` is borrowed.
+    let errno = unsafe {
+        libc::posix_fadvise64(file.as_raw_fd(), offset, bytes, libc::POSIX_FADV_DONTNEED)
+    };
+    match errno {
+        0 => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Gives the disk blocks of the range back; it then reads as zeros. The file keeps its size.
+pub fn punch_hole(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let (offset, bytes) = (signed(offset)?, signed(bytes)?);
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    retry_interrupted(|| {
+        // SAFETY: no memory is passed; the descriptor is open for as long as `file` is borrowed.
+        unsafe { libc::fallocate64(file.as_raw_fd(), mode, offset, bytes) }
+    })
+}
+
+/// Bytes of the file system that an unprivileged user may still fill.
+pub fn free_bytes(file: &File) -> io::Result<u64> {
+    let mut answer = MaybeUninit::<libc::statvfs64>::uninit();
+    retry_interrupted(|| {
+        // SAFETY: `answer` is writable and as large as the call expects.
+        unsafe { libc::fstatvfs64(file.as_raw_fd(), answer.as_mut_ptr()) }
+    })?;
+    // SAFETY: the call succeeded, so it has filled `answer`.
+    let answer = unsafe { answer.assume_init() };
+    Ok(answer.f_bavail.saturating_mul(answer.f_frsize))
+}
+
+fn sync_range(file: &File, offset: u64, bytes: u64, flags: libc::c_uint) -> io::Result<()> {
+    let (offset, bytes) = (signed(offset)?, signed(bytes)?);
+    retry_interrupted(|| {
+        // SAFETY: no memory is passed; the descriptor is open for as long as `file` is borrowed.
+        unsafe { libc::sync_file_range(file.as_raw_fd(), offset, bytes, flags) }
+    })
+}
+
+fn retry_interrupted(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
+    loop {
+        if call() == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+fn signed(value: u64) -> io::Result<i64> {
+    i64::try_from(value).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))
+}

@@ -1,0 +1,30 @@
+//! Where pages go when memory is full: an unnamed swap file and the map of its free space.
+//!
+//! [`SlotSpace`] decides *where* in the file something goes and does no I/O; [`SwapFile`] reads and
+//! writes the bytes and knows nothing of what they mean. The engine holds one of each.
+//!
+//! ```
+//! use pleat_backing::{SlotSpace, SwapFile};
+//!
+//! let file = SwapFile::create(&std::env::temp_dir())?;
+//! let mut space = SlotSpace::new(1024, None);
+//! let cluster = space.allocate(256 * 1024).expect("no limit was set");
+//! file.write_at(cluster.offset, &vec![7; cluster.bytes as usize])?;
+//! space.free(cluster);
+//! for (offset, bytes) in space.take_holes(128 * 1024) {
+//!     file.punch(offset, bytes)?;
+//! }
+//! # Ok::<(), pleat_backing::BackingError>(())
+//! ```
+
+mod error;
+mod kernel;
+mod page_cache;
+mod region;
+mod slots;
+mod swap_file;
+
+pub use error::{BackingError, Operation, Site};
+pub use page_cache::PAGE_CACHE_BYTES_MAX;
+pub use slots::{Extent, SlotSpace};
+pub use swap_file::SwapFile;

@@ -1,0 +1,235 @@
+//! A page to its stored form and back: the choice between one repeated word, compressed bytes and
+//! the page as it is.
+//!
+//! The engine has one [`Folder`] per thread. It allocates nothing per page.
+
+use pleat_types::{CodecId, Page, PAGE_SIZE};
+
+use crate::{Codec, CodecError, Folded, Lz4};
+
+/// A page is kept compressed when at most this many bytes are left: 3/4 of it (douglis93's 4:3
+/// threshold). A codec's output buffer is this long, so a few bytes less may count as too much
+/// when the codec cannot foresee that its last bytes fit.
+pub const KEEP_BYTES_MAX: usize = PAGE_SIZE / 4 * 3;
+
+const WORD_BYTES: usize = size_of::<u64>();
+
+/// The names [`Folder::new`] knows, the default first.
+pub fn codec_names() -> &'static [&'static str] {
+    &[Lz4::NAME]
+}
+
+/// Folds and unfolds pages with one codec; one value per thread.
+pub struct Folder {
+    codec: Box<dyn Codec>,
+}
+
+impl Folder {
+    /// A folder that compresses with the named codec; `None` when [`codec_names`] does not list it.
+    pub fn new(codec_name: &str) -> Option<Self> {
+        let codec = match codec_name {
+            Lz4::NAME => Box::new(Lz4::new()),
+            _ => return None,
+        };
+        Some(Folder { codec })
+    }
+
+    /// Turns `page` into what the store shall keep; [`Folded::Bytes`] are at the start of `out`.
+    ///
+    /// A page that another process changes meanwhile gives bytes that unfold to garbage or to
+    /// [`CodecError::Damaged`], never worse: no index is computed from a value read twice. Callers
+    /// that share memory fold a page only once nobody else can write to it.
+    pub fn fold(&mut self, page: &Page, out: &mut [u8; PAGE_SIZE]) -> Folded {
+        if let Some(word) = repeated_word(page) {
+            return Folded::Same(word);
+        }
+        match self.codec.compress(page, &mut out[..KEEP_BYTES_MAX]) {
+            Some(len) => Folded::Bytes {
+                codec: self.codec.id(),
+                len,
+            },
+            None => {
+                out.copy_from_slice(page);
+                Folded::Bytes {
+                    codec: CodecId::RAW,
+                    len: PAGE_SIZE,
+                }
+            }
+        }
+    }
+
+    /// Turns `bytes`, the whole of what `codec` made, back into `page`.
+    ///
+    /// # Errors
+    /// [`CodecError::Damaged`] when `bytes` are not what that codec wrote,
+    /// [`CodecError::UnknownCodec`] when there is no such codec; `page` then holds any bytes.
+    pub fn unfold(
+        &mut self,
+        codec: CodecId,
+        bytes: &[u8],
+        page: &mut Page,
+    ) -> Result<(), CodecError> {
+        if codec == self.codec.id() {
+            return self.codec.decompress(bytes, page);
+        }
+        if codec != CodecId::RAW {
+            return Err(CodecError::UnknownCodec(codec.0));
+        }
+        *page = *<&Page>::try_from(bytes).map_err(|_| CodecError::Damaged { codec: "raw" })?;
+        Ok(())
+    }
+
+    /// Fills `page` with a word that [`Folded::Same`] gave.
+    pub fn fill_same(&self, word: u64, page: &mut Page) {
+        for chunk in page.chunks_exact_mut(WORD_BYTES) {
+            chunk.copy_from_slice(&word.to_ne_bytes());
+        }
+    }
+}
+
+/// The word that the page repeats, if it does. Nearly every other page differs within its first
+/// cache line or between its ends, so this looks there first.
+fn repeated_word(page: &Page) -> Option<u64> {
+    let first: [u8; WORD_BYTES] = *page.first_chunk()?;
+    if page[PAGE_SIZE - WORD_BYTES..] != first {
+        return None;
+    }
+    let word = u64::from_ne_bytes(first);
+    // A line at a time without branches inside, so that the compiler can use vectors.
+    let repeats = page.chunks_exact(64).all(|line| {
+        let differs = line.chunks_exact(WORD_BYTES).fold(0, |differs, bytes| {
+            let mut next = [0; WORD_BYTES];
+            next.copy_from_slice(bytes);
+            differs | (u64::from_ne_bytes(next) ^ word)
+        });
+        differs == 0
+    });
+    repeats.then_some(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn folder() -> Folder {
+        Folder::new("lz4").expect("listed")
+    }
+
+    fn round_trip(page: &Page) -> Folded {
+        let (mut folder, mut out, mut back) = (folder(), [0; PAGE_SIZE], [0x5A; PAGE_SIZE]);
+        let folded = folder.fold(page, &mut out);
+        match folded {
+            Folded::Same(word) => folder.fill_same(word, &mut back),
+            Folded::Bytes { codec, len } => folder
+                .unfold(codec, &out[..len], &mut back)
+                .expect("just folded"),
+        }
+        assert!(back == *page, "{folded:?} came back different");
+        folded
+    }
+
+    fn noise(seed: u64) -> Page {
+        let mut x = seed | 1;
+        std::array::from_fn(|_| {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            (x >> 32) as u8
+        })
+    }
+
+    /// `noise_bytes` of noise, the rest zeros.
+    fn partly_noise(seed: u64, noise_bytes: usize) -> Page {
+        let mut page = noise(seed);
+        page[noise_bytes..].fill(0);
+        page
+    }
+
+    #[test]
+    fn every_listed_codec_exists_and_no_other() {
+        for name in codec_names() {
+            assert_eq!(
+                Folder::new(name).map(|folder| folder.codec.name()),
+                Some(*name)
+            );
+        }
+        assert!(Folder::new("lz5").is_none());
+    }
+
+    #[test]
+    fn a_page_of_one_word_is_same_and_one_changed_bit_is_not() {
+        for word in [0, u64::MAX, 0x0123_4567_89AB_CDEF] {
+            let mut page = [0; PAGE_SIZE];
+            folder().fill_same(word, &mut page);
+            assert_eq!(round_trip(&page), Folded::Same(word));
+            for at in [0, 7, 8, 63, 64, 2048, PAGE_SIZE - 9, PAGE_SIZE - 1] {
+                page[at] ^= 0x10;
+                assert!(
+                    matches!(round_trip(&page), Folded::Bytes { .. }),
+                    "byte {at}"
+                );
+                page[at] ^= 0x10;
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_three_quarters_left_is_stored_raw() {
+        let raw = Folded::Bytes {
+            codec: CodecId::RAW,
+            len: PAGE_SIZE,
+        };
+        assert_eq!(round_trip(&noise(3)), raw);
+        assert_eq!(round_trip(&partly_noise(3, KEEP_BYTES_MAX)), raw);
+        match round_trip(&partly_noise(3, KEEP_BYTES_MAX - 64)) {
+            Folded::Bytes {
+                codec: Lz4::ID,
+                len,
+            } => assert!(len <= KEEP_BYTES_MAX),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn wrong_codec_or_wrong_raw_length_is_an_error() {
+        let mut page = [0; PAGE_SIZE];
+        let raw_damaged = Err(CodecError::Damaged { codec: "raw" });
+        assert_eq!(
+            folder().unfold(CodecId::RAW, &[1; 4095], &mut page),
+            raw_damaged
+        );
+        assert_eq!(
+            folder().unfold(CodecId::RAW, &[1; 4097], &mut page),
+            raw_damaged
+        );
+        assert_eq!(
+            folder().unfold(CodecId(9), &[1; 10], &mut page),
+            Err(CodecError::UnknownCodec(9))
+        );
+    }
+
+    fn any_page() -> impl Strategy<Value = Page> {
+        prop_oneof![
+            any::<u64>().prop_map(noise),
+            (any::<u64>(), 0..PAGE_SIZE).prop_map(|(seed, bytes)| partly_noise(seed, bytes)),
+            // A short period, as in arrays of structures.
+            (any::<u64>(), 1..300usize).prop_map(|(seed, period)| {
+                let noise = noise(seed);
+                std::array::from_fn(|i| noise[i % period])
+            }),
+            // Few symbols without a period, as in text.
+            (any::<u64>(), 1..200u8).prop_map(|(seed, symbols)| noise(seed).map(|b| b % symbols)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_page_comes_back(page in any_page()) {
+            let folded = round_trip(&page);
+            if let Folded::Bytes { codec: Lz4::ID, len } = folded {
+                prop_assert!(len <= KEEP_BYTES_MAX);
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Who belongs to the job, and how much memory it uses.
+//!
+//! Counted: anonymous and shared memory of every process, a bounded share of mapped files, page
+//! tables and kernel stacks, the supervisor, the keeper and the staging rings. Memory that processes
+//! share after a fork is counted once, by the kernel's proportional figures, which are dear to read
+//! and therefore sampled.
+
+use crate::shared::Link;
+use pleat_sys::channel::Channel;
+use pleat_sys::keeper::Keeper;
+use pleat_sys::process;
+use pleat_sys::procfs::{self, StatmReader};
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const PAGE: u64 = 4096;
+/// Kernel memory of a thread: stack, task, and what else belongs to it.
+const THREAD_BYTES: u64 = 28 << 10;
+/// Mapped file pages are the kernel's page cache, which gives them up by itself; up to so much is
+/// taken for the programs' own text and counted.
+const FILES_COUNTED_MAX: u64 = 24 << 20;
+/// A dear sample may take this share of the time until the next: one part in so many.
+const SAMPLE_SHARE: u32 = 60;
+
+/// How far a process has come on its way to be managed.
+pub enum Stage {
+    /// It has said hello and waits for commands.
+    Ready(Channel),
+    /// It has been told to get ready.
+    Preparing(Channel),
+    /// Its agent cannot be made ready; it runs as it is.
+    Unmanageable,
+    /// A space's thread serves it.
+    Managed(Arc<Link>),
+    /// It never said hello.
+    Silent,
+}
+
+/// One process of the job.
+pub struct Process {
+    statm: StatmReader,
+    /// Stands for the process, for signals.
+    pub pidfd: OwnedFd,
+    /// How far it has come.
+    pub stage: Stage,
+    /// Its agent's thread id and memory.
+    pub agent: (i32, (u64, u64)),
+    /// It came by a fork without exec, or its child did.
+    pub shares: bool,
+    /// Anonymous bytes at the last look.
+    pub anon_bytes: u64,
+    /// Bytes beyond what the engine knows of it, when its mappings were last looked at.
+    pub unknown_at_scan: u64,
+    /// When it was first seen.
+    pub since: Instant,
+    /// Share of its anonymous pages that is its own by the kernel's proportional count.
+    own_share: f64,
+    /// Shared memory, mapped files, page tables and stacks, bytes.
+    extra_bytes: u64,
+    file_bytes: u64,
+    sampled: Instant,
+    pause: Duration,
+}
+
+/// All processes of the job, by process id.
+#[derive(Default)]
+pub struct Census {
+    /// By process id.
+    pub processes: HashMap<i32, Process>,
+    own: Option<StatmReader>,
+    keeper: Option<StatmReader>,
+}
+
+impl Census {
+    /// A census of a job that has no process yet.
+    pub fn new(keeper: i32) -> Census {
+        Census {
+            processes: HashMap::new(),
+            own: StatmReader::open(std::process::id() as i32).ok(),
+            keeper: StatmReader::open(keeper).ok(),
+        }
+    }
+
+    /// Adds a process; `None` when it is gone already.
+    pub fn add(&mut self, pid: i32, stage: Stage, keeper: &Keeper) -> Option<&mut Process> {
+        let process = Process {
+            statm: StatmReader::open(pid).ok()?,
+            pidfd: process::pidfd(pid).ok()?,
+            stage,
+            agent: (0, (0, 0)),
+            shares: false,
+            anon_bytes: 0,
+            unknown_at_scan: 0,
+            since: Instant::now(),
+            own_share: 1.0,
+            extra_bytes: 0,
+            file_bytes: 0,
+            sampled: Instant::now() - Duration::from_secs(60),
+            pause: Duration::ZERO,
+        };
+        self.remove(pid, keeper);
+        keeper.add(process.pidfd.as_raw_fd());
+        Some(self.processes.entry(pid).or_insert(process))
+    }
+
+    /// Takes a process out.
+    pub fn remove(&mut self, pid: i32, keeper: &Keeper) {
+        if let Some(process) = self.processes.remove(&pid) {
+            keeper.remove(process.pidfd.as_raw_fd());
+        }
+    }
+
+    /// Bytes the job and pleat use now, without the staging rings. Processes that are gone drop out;
+    /// `dear` allows the samples that cost.
+    pub fn measure(&mut self, dear: bool, keeper: &Keeper) -> u64 {
+        let mut gone = Vec::new();
+        let (mut total, mut files) = (0, 0);
+        for (pid, process) in &mut self.processes {
+            if !process.look(*pid, dear) {
+                gone.push(*pid);
+                continue;
+            }
+            total += (process.anon_bytes as f64 * process.own_share) as u64 + process.extra_bytes;
+            files += process.file_bytes;
+        }
+        for pid in gone {
+            self.remove(pid, keeper);
+        }
+        let own = self
+            .own
+            .iter()
+            .chain(&self.keeper)
+            .map(anon_bytes_of)
+            .sum::<Option<u64>>();
+        total + files.min(FILES_COUNTED_MAX) + own.unwrap_or(0)
+    }
+
+    /// Kills every process of the job.
+    pub fn kill_all(&self) {
+        for process in self.processes.values() {
+            process::signal(process.pidfd.as_raw_fd(), libc::SIGKILL);
+        }
+    }
+}
+
+fn anon_bytes_of(reader: &StatmReader) -> Option<u64> {
+    let statm = reader.read().ok()?;
+    Some(statm.resident_pages.saturating_sub(statm.shared_pages) * PAGE)
+}
+
+impl Process {
+    /// Brings the figures up to date; `false` when the process is gone.
+    fn look(&mut self, pid: i32, dear: bool) -> bool {
+        let Ok(statm) = self.statm.read() else {
+            return false;
+        };
+        if statm.resident_pages == 0 {
+            // A zombie, or the moment of an exec: pidfd tells which.
+            let mut fds = [process::readable(self.pidfd.as_raw_fd())];
+            process::wait(&mut fds, Some(Duration::ZERO));
+            if fds[0].revents != 0 {
+                return false;
+            }
+        }
+        self.anon_bytes = statm.resident_pages.saturating_sub(statm.shared_pages) * PAGE;
+        if dear && self.sampled.elapsed() >= self.pause {
+            self.sample(pid);
+        }
+        true
+    }
+
+    /// The dear figures.
+    fn sample(&mut self, pid: i32) {
+        let start = Instant::now();
+        if let Ok(status) = procfs::status(pid) {
+            let staging = match &self.stage {
+                Stage::Managed(link) => staging_of(link),
+                _ => 0,
+            };
+            self.extra_bytes = status.rss_shmem_bytes.saturating_sub(staging)
+                + status.page_table_bytes
+                + u64::from(status.threads) * THREAD_BYTES;
+        }
+        if self.shares || self.file_bytes == 0 {
+            if let Ok(rollup) = procfs::rollup(pid) {
+                self.file_bytes = rollup.pss_file_bytes;
+                let anon = rollup.anonymous_bytes.max(1) as f64;
+                self.own_share = (rollup.pss_anon_bytes as f64 / anon).clamp(0.0, 1.0);
+            }
+        }
+        self.sampled = Instant::now();
+        self.pause = (start.elapsed() * SAMPLE_SHARE).max(Duration::from_millis(50));
+    }
+}
+
+fn staging_of(link: &Link) -> u64 {
+    let take = crate::shared::lock(&link.take);
+    take.agent
+        .as_ref()
+        .map_or(0, |agent| agent.slots.touched_bytes())
+}

@@ -1,0 +1,289 @@
+//! A job from start to end: everything is set up here, then the supervisor runs.
+
+use crate::report::{Live, Report};
+use crate::shared::{lock, Folds, Gate, Shared};
+use crate::supervisor::Supervisor;
+use crate::{fold, meters, write};
+use pleat_backing::SwapFile;
+use pleat_engine::{Engine, Settings, SwapSettings};
+use pleat_sys::channel::Listener;
+use pleat_sys::keeper::Keeper;
+use pleat_sys::process::Bell;
+use pleat_sys::signals::{self, Signals};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Instant;
+
+/// What the supervisor itself needs before the program has a single page.
+const BUDGET_MIN: u64 = 16 << 20;
+/// Unit of allocation in the swap file.
+const FRAGMENT: u32 = 1 << 10;
+/// What is written to the swap file at once.
+const CLUSTER: u32 = 256 << 10;
+
+/// What to run, and how.
+pub struct Job {
+    /// The program and its arguments.
+    pub program: Vec<OsString>,
+    /// Memory for everything: the job's resident memory, compressed pages, staging, supervisor.
+    pub budget_bytes: u64,
+    /// Where pages go that do not fit; `None`: they must fit.
+    pub swap: Option<Swap>,
+    /// Name of the codec.
+    pub codec: String,
+    /// Name of the store's layout.
+    pub layout: String,
+    /// Name of the sizing policy, with its parameter.
+    pub sizing: String,
+    /// Most pages filled per fault.
+    pub run_max: u32,
+    /// The agent library.
+    pub agent: PathBuf,
+    /// Called a few times a second.
+    pub live: Option<fn(&Live)>,
+    /// No warnings.
+    pub quiet: bool,
+}
+
+/// A swap file.
+#[derive(Clone, Debug)]
+pub struct Swap {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Its largest size; `None`: as the disk allows.
+    pub max_bytes: Option<u64>,
+}
+
+/// How a job ended, and what it did.
+pub struct Outcome {
+    /// How.
+    pub ending: Ending,
+    /// What.
+    pub report: Report,
+}
+
+/// How a job ended.
+#[derive(Debug)]
+pub enum Ending {
+    /// The program exited with this status.
+    Exited(i32),
+    /// A signal killed the program.
+    Signalled(i32),
+    /// pleat had to end the job.
+    Stopped {
+        /// Why, and what helps.
+        message: String,
+    },
+}
+
+/// Why a job did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The program is not there.
+    #[error("{name}: program not found; check its name and PATH")]
+    ProgramNotFound {
+        /// As given.
+        name: String,
+    },
+    /// The program cannot be executed.
+    #[error("{name}: cannot be executed ({source}); check its permissions and format")]
+    ProgramNotExecutable {
+        /// As given.
+        name: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The swap file cannot be made.
+    #[error("{0}")]
+    Swap(String),
+    /// The machine does not allow what pleat needs.
+    #[error("{0}; `pleat doctor` tells what is missing")]
+    Unsupported(String),
+    /// The budget is too small to start anything.
+    #[error(
+        "a budget of {} KiB is too small to start a program; give at least --memory {}M",
+        have >> 10, need >> 20
+    )]
+    TooSmall {
+        /// Bytes needed.
+        need: u64,
+        /// Bytes given.
+        have: u64,
+    },
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+fn other(what: &str) -> impl Fn(io::Error) -> RunError + '_ {
+    move |error| RunError::Other(format!("cannot {what}: {error}"))
+}
+
+/// Runs a job to its end.
+///
+/// # Errors
+/// When it cannot be started; see [`RunError`].
+pub fn run(job: &Job) -> Result<Outcome, RunError> {
+    if job.budget_bytes < BUDGET_MIN {
+        return Err(RunError::TooSmall {
+            need: BUDGET_MIN,
+            have: job.budget_bytes,
+        });
+    }
+    let start = Instant::now();
+    let signals = Signals::collect(&[
+        libc::SIGCHLD,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGHUP,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+        libc::SIGTSTP,
+        libc::SIGCONT,
+        libc::SIGWINCH,
+        libc::SIGALRM,
+    ])
+    .map_err(other("collect signals"))?;
+    // Before any thread: the keeper is forked from this process.
+    let keeper = Keeper::start().map_err(other("start the keeper"))?;
+    let result = start_job(job, &signals).and_then(|(shared, listener, program)| {
+        let threads = start_threads(&shared)?;
+        let mut supervisor = Supervisor::new(
+            job,
+            shared.clone(),
+            listener,
+            &signals,
+            &keeper,
+            program,
+            start,
+        );
+        let ending = supervisor.run();
+        shared.over.store(true, Ordering::Release);
+        shared.writer.open();
+        shared.folds.close();
+        lock(&shared.links).iter().for_each(|link| link.end());
+        for thread in threads {
+            // A thread that panicked has said so.
+            let _ = thread.join();
+        }
+        let engine = lock(&shared.engine).counters();
+        let wall = start.elapsed().as_micros() as u64;
+        Ok(Outcome {
+            ending,
+            report: Report::new(wall, shared.meters.read(), engine),
+        })
+    });
+    keeper.dismiss();
+    result
+}
+
+/// Makes everything the threads share, and starts the program last.
+fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32), RunError> {
+    let name = socket_name().map_err(other("draw a random name"))?;
+    let listener = Listener::bind(&name).map_err(other("listen for processes"))?;
+    signals::adopt_orphans();
+    let swap = match &job.swap {
+        Some(swap) => Some(SwapFile::create(&swap.dir).map_err(|e| RunError::Swap(e.to_string()))?),
+        None => None,
+    };
+    let shared = Arc::new(Shared {
+        engine: Mutex::new(make_engine(job)?),
+        swap,
+        codec: job.codec.clone(),
+        folds: Folds::default(),
+        writer: Gate::default(),
+        links: Mutex::new(Vec::new()),
+        by_pid: Mutex::new(HashMap::new()),
+        rings: RwLock::new(Vec::new()),
+        meters: meters::Meters::default(),
+        starving: AtomicU64::new(0),
+        swap_error: Mutex::new(None),
+        failure: Mutex::new(None),
+        main_bell: Bell::new().map_err(other("make an event descriptor"))?,
+        over: AtomicBool::new(false),
+    });
+    let program = spawn(job, &name, signals)?;
+    Ok((shared, listener, program))
+}
+
+fn make_engine(job: &Job) -> Result<Engine, RunError> {
+    let unknown = |what: &str, name: &str| RunError::Other(format!("no {what} named {name}"));
+    let layout = pleat_store::layout_by_name(&job.layout, job.budget_bytes)
+        .ok_or_else(|| unknown("layout", &job.layout))?;
+    let sizing = pleat_policy::sizing_by_name(&job.sizing).map_err(RunError::Other)?;
+    if !pleat_codec::codec_names().contains(&job.codec.as_str()) {
+        return Err(unknown("codec", &job.codec));
+    }
+    let settings = Settings {
+        budget_bytes: job.budget_bytes,
+        reserve_bytes: (job.budget_bytes / 128).clamp(512 << 10, 64 << 20),
+        run_max: job.run_max,
+        swap: job.swap.as_ref().map(|swap| SwapSettings {
+            fragment_bytes: FRAGMENT,
+            cluster_bytes: CLUSTER,
+            max_bytes: swap.max_bytes,
+        }),
+    };
+    Ok(Engine::new(settings, layout, sizing))
+}
+
+/// 128 random bits: whoever does not get them by inheritance does not find the socket.
+fn socket_name() -> io::Result<String> {
+    use io::Read;
+    let mut bytes = [0u8; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("pleat-{hex}"))
+}
+
+fn spawn(job: &Job, socket: &str, signals: &Signals) -> Result<i32, RunError> {
+    let mut preload = job.agent.clone().into_os_string();
+    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty()) {
+        preload.push(":");
+        preload.push(before);
+    }
+    let mut command = Command::new(&job.program[0]);
+    command
+        .args(&job.program[1..])
+        .env("LD_PRELOAD", preload)
+        .env(pleat_wire::SOCKET_VARIABLE, socket);
+    pleat_sys::signals::exec_with_mask_of(&mut command, signals);
+    let name = || job.program[0].to_string_lossy().into_owned();
+    match command.spawn() {
+        Ok(child) => Ok(child.id() as i32),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(RunError::ProgramNotFound { name: name() })
+        }
+        Err(source) => Err(RunError::ProgramNotExecutable {
+            name: name(),
+            source,
+        }),
+    }
+}
+
+fn start_threads(shared: &Arc<Shared>) -> Result<Vec<std::thread::JoinHandle<()>>, RunError> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut threads = Vec::new();
+    let mut start = |name: &str, body: fn(&Arc<Shared>)| {
+        let shared = shared.clone();
+        let builder = std::thread::Builder::new()
+            .name(name.into())
+            .stack_size(512 << 10);
+        builder
+            .spawn(move || body(&shared))
+            .map(|thread| threads.push(thread))
+    };
+    for _ in 0..cpus.min(8) {
+        start("pleat-fold", fold::run).map_err(other("start a thread"))?;
+    }
+    if shared.swap.is_some() {
+        start("pleat-write", write::run).map_err(other("start a thread"))?;
+    }
+    Ok(threads)
+}

@@ -1,0 +1,25 @@
+//! Drives the engine with real processes.
+//!
+//! [`run`] starts a program with the agent in it and supervises the job until it ends:
+//!
+//! - the main thread (`supervisor`) starts the program, hears from new processes, passes signals on,
+//!   and measures memory (`census`); when memory runs short it has processes managed;
+//! - each managed address space has a thread (`space`) that answers its faults and follows its events;
+//! - folding threads (`fold`) compress what was taken away, a writing thread (`write`) moves the
+//!   oldest to the swap file; `reclaim` chooses what goes next.
+#![forbid(unsafe_op_in_unsafe_fn)]
+
+mod census;
+mod fold;
+mod job;
+mod meters;
+mod reclaim;
+mod report;
+mod shared;
+mod space;
+mod supervisor;
+mod write;
+
+pub use job::{run, Ending, Job, Outcome, RunError, Swap};
+pub use meters::Reading;
+pub use report::{Hits, Live, Report};

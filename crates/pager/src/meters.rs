@@ -1,0 +1,83 @@
+//! What is counted outside the engine: time, processes, fault answers.
+
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One running total.
+#[derive(Debug, Default)]
+pub struct Meter(AtomicU64);
+
+impl Meter {
+    /// Adds `amount`.
+    pub fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Raises the meter to at least `value`.
+    pub fn raise(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+
+    /// The total.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! meters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Running totals, raised by any thread.
+        #[derive(Debug, Default)]
+        pub struct Meters { $($(#[$doc])* pub $name: Meter,)* }
+
+        /// A reading of [`Meters`].
+        #[derive(Clone, Copy, Debug, Default, Serialize)]
+        pub struct Reading { $($(#[$doc])* pub $name: u64,)* }
+
+        impl Meters {
+            /// All totals now.
+            pub fn read(&self) -> Reading {
+                Reading { $($name: self.$name.get(),)* }
+            }
+        }
+    };
+}
+
+meters! {
+    /// Faults answered.
+    faults,
+    /// Microseconds that threads of the job waited for an answer, from the reading of the fault on.
+    stall_us,
+    /// Faults that were put off because an address space event came first.
+    deferred_event,
+    /// Faults that were put off because their page was just being taken away.
+    deferred_wait,
+    /// Faults that were put off because no memory was free.
+    deferred_memory,
+    /// Faults answered over the budget because nothing could be freed.
+    urgent_faults,
+    /// Most bytes in use at once: resident memory of the job, compressed cache, staging, supervisor.
+    peak_bytes,
+    /// Microseconds of CPU time spent compressing.
+    fold_us,
+    /// Take-away commands sent.
+    take_commands,
+    /// Forks followed.
+    forks,
+    /// Processes that said hello.
+    processes,
+    /// Processes whose memory was managed because memory ran short.
+    managed_processes,
+    /// Processes that could not be managed (static, setuid, or without LD_PRELOAD).
+    unmanaged_processes,
+    /// Mappings registered with a userfaultfd.
+    registered_mappings,
+    /// Pages read back from the swap file.
+    swap_reads,
+    /// Clusters written to the swap file.
+    swap_writes,
+    /// Bytes written to the swap file.
+    swap_written_bytes,
+    /// Times a space's thread was moved to another CPU to follow the program.
+    follows,
+}

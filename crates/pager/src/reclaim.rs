@@ -1,0 +1,120 @@
+//! Choosing what goes and telling the agents.
+//!
+//! Any thread may call [`kick`] whenever memory may have run short; it never waits.
+
+use crate::shared::{lock, AgentLink, Link, Shared};
+use pleat_types::{PageNo, SpaceId};
+use pleat_wire::message::{Take, TakeItem, TAKE, TAKE_MAX};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// A space that may be sent a command, with the generation its command will be good for.
+struct Taker {
+    link: Arc<Link>,
+    agent: AgentLink,
+    room: usize,
+    // Read when the space was reserved, that is before victims are chosen and not while events are
+    // being applied: if events come after, the agent finds another generation and does nothing.
+    generation: u64,
+}
+
+/// Sends take-away commands to idle agents if the engine wants memory.
+pub fn kick(shared: &Shared) {
+    if lock(&shared.engine).frames_wanted() == 0 {
+        return;
+    }
+    let takers: Vec<Taker> = lock(&shared.links).iter().filter_map(reserve).collect();
+    if takers.is_empty() {
+        return;
+    }
+    let limits: Vec<(SpaceId, u32)> = takers.iter().map(|t| (t.link.id, t.room as u32)).collect();
+    let mut victims = Vec::with_capacity(TAKE_MAX * takers.len());
+    let mut engine = lock(&shared.engine);
+    let wanted = engine.frames_wanted() as usize;
+    engine.choose_victims(&limits, wanted.min(TAKE_MAX * takers.len()), &mut victims);
+    drop(engine);
+    for taker in takers {
+        let mut pages: Vec<PageNo> = victims
+            .iter()
+            .filter(|(id, _)| *id == taker.link.id)
+            .map(|(_, page)| *page)
+            .collect();
+        // Ascending, so that neighbours are moved by one call.
+        pages.sort_unstable();
+        send(shared, &taker, &pages);
+    }
+}
+
+/// Claims the right to send a command to an idle space with room in its ring.
+fn reserve(link: &Arc<Link>) -> Option<Taker> {
+    let mut take = lock(&link.take);
+    if take.reserved
+        || take.held
+        || !take.in_flight.is_empty()
+        || link.ended.load(Ordering::Acquire)
+    {
+        return None;
+    }
+    let agent = take.agent.clone()?;
+    let room = agent.slots.available().min(TAKE_MAX);
+    if room == 0 {
+        return None;
+    }
+    take.reserved = true;
+    // Under the lock: `held` and with it the next generation come after (see `space::events`).
+    let generation = agent
+        .slots
+        .ring
+        .control()
+        .generation
+        .load(Ordering::Acquire);
+    drop(take);
+    Some(Taker {
+        link: link.clone(),
+        agent,
+        room,
+        generation,
+    })
+}
+
+fn send(shared: &Shared, taker: &Taker, pages: &[PageNo]) {
+    let mut command = Take {
+        kind: TAKE,
+        count: 0,
+        generation: taker.generation,
+        items: [TakeItem::default(); TAKE_MAX],
+    };
+    let mut take = lock(&taker.link.take);
+    take.reserved = false;
+    if pages.is_empty() {
+        return;
+    }
+    for (item, page) in command.items.iter_mut().zip(pages) {
+        // There is room: frames are only claimed here, and the space was reserved.
+        let Some(frame) = taker.agent.slots.claim() else {
+            break;
+        };
+        *item = TakeItem {
+            address: page.address(),
+            slot: frame,
+            reserved: 0,
+        };
+        take.in_flight.push((*page, frame));
+        command.count += 1;
+    }
+    assert_eq!(
+        command.count as usize,
+        pages.len(),
+        "victims exceed the ring's room"
+    );
+    shared.meters.take_commands.add(1);
+    if taker
+        .agent
+        .channel
+        .send(pleat_sys::bytes_of(&command), None)
+        .is_err()
+    {
+        // The process is gone or going; its thread finds out and drops the space with these pages.
+        taker.link.end();
+    }
+}

@@ -1,0 +1,288 @@
+//! What the supervisor's threads share: the engine, the queue of pages to fold, the address spaces.
+//!
+//! Locks are taken in this order and never across a system call that can wait or a codec call:
+//! `links`, then a link's `take`, then `engine`, then a ring's free list.
+
+use crate::meters::Meters;
+use pleat_backing::SwapFile;
+use pleat_engine::{BodyId, Engine};
+use pleat_sys::channel::Channel;
+use pleat_sys::process::Bell;
+use pleat_sys::ring::Ring;
+use pleat_sys::uffd::Uffd;
+use pleat_types::{PageNo, SpaceId, StagingSlot};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+/// Frames of one staging ring at most: a slot number is ring number and frame number.
+pub const RING_FRAMES_MAX: u32 = 1 << RING_BITS;
+const RING_BITS: u32 = 9;
+
+/// Everything the threads of one job share.
+pub struct Shared {
+    /// The page cache.
+    pub engine: Mutex<Engine>,
+    /// The swap file, if there is one.
+    pub swap: Option<SwapFile>,
+    /// Name of the codec that folds.
+    pub codec: String,
+    /// Pages waiting to be folded.
+    pub folds: Folds,
+    /// Wakes the writer.
+    pub writer: Gate,
+    /// Every managed address space.
+    pub links: Mutex<Vec<Arc<Link>>>,
+    /// Managed address spaces by process.
+    pub by_pid: Mutex<HashMap<i32, Arc<Link>>>,
+    /// Staging rings by number; a ring lives as long as a space or a staged page needs it.
+    pub rings: RwLock<Vec<Weak<Slots>>>,
+    /// What is counted outside the engine.
+    pub meters: Meters,
+    /// Space threads that wait for memory.
+    pub starving: AtomicU64,
+    /// What last went wrong with the swap file.
+    pub swap_error: Mutex<Option<String>>,
+    /// Why the job must be ended, once there is a reason.
+    pub failure: Mutex<Option<String>>,
+    /// Wakes the main thread.
+    pub main_bell: Bell,
+    /// The job is over: threads are to end.
+    pub over: AtomicBool,
+}
+
+/// Locks, also when a thread panicked with the lock held: the panic ends the job anyway.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Notes that the job cannot go on, and why; the first reason counts.
+    pub fn fail(&self, why: String) {
+        lock(&self.failure).get_or_insert(why);
+        self.main_bell.ring();
+    }
+
+    /// Whether the job is over.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// The ring frame that `slot` names, while a staged page keeps its ring alive.
+    pub fn with_slot<T>(&self, slot: StagingSlot, use_it: impl FnOnce(&[u8; 4096]) -> T) -> T {
+        let rings = self.rings.read().unwrap_or_else(PoisonError::into_inner);
+        let slots = rings[(slot.0 >> RING_BITS) as usize].upgrade();
+        let slots = slots.expect("a staged page's fold job keeps its ring");
+        use_it(slots.ring.frame(slot.0 & (RING_FRAMES_MAX - 1)))
+    }
+
+    /// Registers a ring and makes its slots.
+    pub fn add_ring(&self, ring: Ring) -> Arc<Slots> {
+        let mut rings = self.rings.write().unwrap_or_else(PoisonError::into_inner);
+        let number = rings.len() as u32;
+        let frames = ring.frames();
+        let slots = Arc::new(Slots {
+            ring,
+            number,
+            free: Mutex::new((0..frames).rev().collect()),
+            touched: AtomicU64::new(0),
+        });
+        rings.push(Arc::downgrade(&slots));
+        slots
+    }
+
+    /// Bytes of staging memory that exist because they were touched.
+    pub fn staging_bytes(&self) -> u64 {
+        let links = lock(&self.links);
+        let rings = links
+            .iter()
+            .filter_map(|link| lock(&link.take).agent.clone());
+        rings.map(|agent| agent.slots.touched_bytes()).sum()
+    }
+
+    /// Wakes every space thread that waits for memory.
+    pub fn feed_starving(&self) {
+        if self.starving.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        for link in lock(&self.links).iter() {
+            link.bell.ring();
+        }
+    }
+}
+
+/// A staging ring and its free frames.
+pub struct Slots {
+    /// The shared memory.
+    pub ring: Ring,
+    number: u32,
+    free: Mutex<Vec<u32>>,
+    /// Highest number of frames ever in use: frames above were never touched.
+    touched: AtomicU64,
+}
+
+impl Slots {
+    /// Free frames.
+    pub fn available(&self) -> usize {
+        lock(&self.free).len()
+    }
+
+    /// Bytes of shared memory that exist because they were touched.
+    pub fn touched_bytes(&self) -> u64 {
+        (1 + self.touched.load(Ordering::Relaxed)) * 4096
+    }
+
+    /// Takes a free frame.
+    pub fn claim(&self) -> Option<u32> {
+        let frame = lock(&self.free).pop()?;
+        self.touched
+            .fetch_max(u64::from(frame) + 1, Ordering::Relaxed);
+        Some(frame)
+    }
+
+    /// Gives a frame back.
+    pub fn release(&self, frame: u32) {
+        lock(&self.free).push(frame);
+    }
+
+    /// The name of a frame for the engine.
+    pub fn name(&self, frame: u32) -> StagingSlot {
+        StagingSlot(self.number << RING_BITS | frame)
+    }
+}
+
+/// An agent that is ready for commands.
+#[derive(Clone)]
+pub struct AgentLink {
+    /// Where commands go and answers come from.
+    pub channel: Arc<Channel>,
+    /// Where pages land.
+    pub slots: Arc<Slots>,
+    /// The agent's thread id.
+    pub thread: i32,
+    /// The agent's own memory, never to be managed.
+    pub area: (u64, u64),
+}
+
+/// The take-away traffic of one space. At most one command is under way.
+#[derive(Default)]
+pub struct TakeState {
+    /// The agent, once it is ready.
+    pub agent: Option<AgentLink>,
+    /// Pages and ring frames of the command under way.
+    pub in_flight: Vec<(PageNo, u32)>,
+    /// A command is being made.
+    pub reserved: bool,
+    /// Events are being applied: no new command may be made.
+    pub held: bool,
+}
+
+/// What other threads hand to a space's thread.
+#[derive(Default)]
+pub struct Mail {
+    /// An agent that has become ready.
+    pub agent: Option<AgentLink>,
+    /// New mappings are to be looked for.
+    pub rescan: bool,
+}
+
+/// One managed address space, as other threads see it.
+pub struct Link {
+    /// Its name in the engine.
+    pub id: SpaceId,
+    /// Its process; 0 while unknown (a forked child that has not faulted yet).
+    pub pid: AtomicI32,
+    /// Its userfaultfd.
+    pub uffd: Arc<Uffd>,
+    /// Wakes its thread.
+    pub bell: Bell,
+    /// What its thread is to look at.
+    pub mail: Mutex<Mail>,
+    /// Its take-away traffic.
+    pub take: Mutex<TakeState>,
+    /// Its address space is gone, or is to be given up.
+    pub ended: AtomicBool,
+}
+
+impl Link {
+    /// Asks the space's thread to end.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+}
+
+/// A page that waits in the ring to be folded.
+pub struct FoldJob {
+    /// Its content's name.
+    pub body: BodyId,
+    /// Its ring.
+    pub slots: Arc<Slots>,
+    /// Its frame.
+    pub frame: u32,
+}
+
+/// The queue of pages to fold.
+#[derive(Default)]
+pub struct Folds {
+    queue: Mutex<VecDeque<FoldJob>>,
+    filled: Condvar,
+}
+
+impl Folds {
+    /// Adds jobs and wakes a worker.
+    pub fn push(&self, jobs: impl IntoIterator<Item = FoldJob>) {
+        let mut queue = lock(&self.queue);
+        let before = queue.len();
+        queue.extend(jobs);
+        if queue.len() > before {
+            self.filled.notify_one();
+        }
+    }
+
+    /// Wakes every worker: the job is over.
+    pub fn close(&self) {
+        self.filled.notify_all();
+    }
+
+    /// Takes up to `most` jobs into `out`; with `wait`, sleeps up to that long for the first.
+    pub fn pop(&self, most: usize, wait: Option<Duration>, out: &mut Vec<FoldJob>) {
+        let mut queue = lock(&self.queue);
+        if let (true, Some(limit)) = (queue.is_empty(), wait) {
+            let waited = self.filled.wait_timeout(queue, limit);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let count = most.min(queue.len());
+        out.extend(queue.drain(..count));
+        // The first worker is busy from here on: the rest is for another.
+        if !queue.is_empty() {
+            self.filled.notify_one();
+        }
+    }
+}
+
+/// A thread waits here until it is wanted.
+#[derive(Default)]
+pub struct Gate {
+    open: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    /// Lets the thread through once.
+    pub fn open(&self) {
+        *lock(&self.open) = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits to be let through, or for `limit`.
+    pub fn wait(&self, limit: Duration) {
+        let mut open = lock(&self.open);
+        if !*open {
+            let waited = self.changed.wait_timeout(open, limit);
+            open = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *open = false;
+    }
+}

@@ -1,0 +1,94 @@
+//! Taking charge of mappings: registering them, and learning which pages they hold.
+
+use super::{Ended, Space};
+use crate::shared::lock;
+use pleat_sys::procfs::{self, Mapping, MappingKind};
+use pleat_types::PageRange;
+use std::sync::atomic::Ordering;
+
+/// Smaller mappings are left alone: there are many, they hold little, and some are special (stacks'
+/// guards, the C library's random state that must not survive a fork).
+const MAPPING_MIN: u64 = 64 << 10;
+
+impl Space {
+    /// Registers private anonymous mappings that are not registered yet, and adopts their pages.
+    ///
+    /// No event is read between registering a mapping and adopting what it holds: a page found
+    /// present is either alive, or its end will be reported by an event that is still to be read.
+    /// (MADV_DONTNEED on a mapping that is not registered yet holds the mapping's lock until it is
+    /// done, and registering takes that lock.)
+    pub(super) fn adopt_new_mappings(&mut self) -> Result<(), Ended> {
+        // So that ranges unmapped before are known as such.
+        self.gather()?;
+        self.work_inbox()?;
+        let pid = self.link.pid.load(Ordering::Acquire);
+        let Ok(mappings) = procfs::maps(pid) else {
+            return Ok(());
+        };
+        let fresh: Vec<Mapping> = mappings.into_iter().filter(|m| self.is_wanted(m)).collect();
+        for mapping in fresh {
+            let (start, len) = (mapping.start, mapping.end - mapping.start);
+            // Refused: unmapped meanwhile, or of a kind that cannot be managed. It stays as it is.
+            if self.link.uffd.register(start, len).is_err() {
+                continue;
+            }
+            self.shared.meters.registered_mappings.add(1);
+            self.unregister(mapping.start, mapping.end);
+            self.registered.insert(mapping.start, mapping.end);
+            let Ok(runs) = procfs::present_anon_runs(pid, mapping.start, mapping.end) else {
+                continue;
+            };
+            let mut engine = lock(&self.shared.engine);
+            for (start, end) in runs {
+                engine.adopt(self.link.id, PageRange::of_addresses(start, end));
+            }
+        }
+        Ok(())
+    }
+
+    /// Private anonymous memory, not the agent's, and no part of it registered: a mapping is
+    /// registered as a whole, and an unregistered one never grows together with it.
+    fn is_wanted(&self, mapping: &Mapping) -> bool {
+        let kind = matches!(mapping.kind, MappingKind::Anonymous | MappingKind::Heap);
+        let agents = self.agent.as_ref().map_or((0, 0), |agent| agent.area);
+        let clear_of_agent = mapping.end <= agents.0 || mapping.start >= agents.1;
+        let known = self
+            .registered
+            .range(..mapping.end)
+            .next_back()
+            .is_some_and(|(_, end)| *end > mapping.start);
+        kind && !mapping.shared
+            && mapping.end - mapping.start >= MAPPING_MIN
+            && clear_of_agent
+            && !known
+    }
+
+    /// In a forked child, at its first fault: what the parent had mapped but the child has not
+    /// (MADV_DONTFORK) must not be taken for the child's later mappings at the same place.
+    pub(super) fn drop_unmapped(&mut self, pid: i32) {
+        let Ok(mappings) = procfs::maps(pid) else {
+            return;
+        };
+        let mut at = 0;
+        let mut engine = lock(&self.shared.engine);
+        for mapping in &mappings {
+            if mapping.start > at {
+                engine.forget(self.link.id, PageRange::of_addresses(at, mapping.start));
+            }
+            at = at.max(mapping.end);
+        }
+        let end = 1 << 47;
+        if at < end {
+            engine.forget(self.link.id, PageRange::of_addresses(at, end));
+        }
+        drop(engine);
+        let mapped: Vec<(u64, u64)> = mappings.iter().map(|m| (m.start, m.end)).collect();
+        let ranges: Vec<(u64, u64)> = self.registered.iter().map(|(s, e)| (*s, *e)).collect();
+        for (start, end) in ranges {
+            let still = mapped.iter().any(|(s, e)| *s < end && *e > start);
+            if !still {
+                self.unregister(start, end);
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Reading the userfaultfd, and following what the program does to its address space.
+
+use super::{Ended, Space};
+use crate::shared::{lock, Link, Mail, TakeState};
+use pleat_sys::process::{readable, wait, Bell};
+use pleat_sys::uffd::Uffd;
+use pleat_types::{PageNo, PageRange};
+use pleat_wire::uffd::Message;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+impl Space {
+    /// Reads the messages that wait into the inbox. The agent's own faults are answered here: they
+    /// cannot wait, because commands wait for the agent, and some events for commands.
+    pub(super) fn gather(&mut self) -> Result<(), Ended> {
+        let mut agents: Vec<u64> = Vec::new();
+        loop {
+            for message in self.read_messages()? {
+                match message {
+                    Message::Fault {
+                        address, thread, ..
+                    } if self.is_agent(thread) => {
+                        agents.push(address);
+                    }
+                    other => self.inbox.push_back(other),
+                }
+            }
+            agents.retain(|address| !self.answer_agent(*address));
+            if agents.is_empty() {
+                return Ok(());
+            }
+            // An event is under way, and must be read for the answer to go through.
+            if self.link.uffd.is_dead() || self.shared.is_over() {
+                return Err(Ended);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Reads once, with commands held back if there was an event (rule 3).
+    fn read_messages(&mut self) -> Result<Vec<Message>, Ended> {
+        let mut fresh = Vec::new();
+        let uffd = &self.link.uffd;
+        let ring = self.agent.as_ref().map(|agent| &agent.slots.ring);
+        if let Some(ring) = ring {
+            let give_up = || uffd.is_dead() || self.shared.is_over();
+            if !ring.lock(&give_up) {
+                return Err(Ended);
+            }
+        }
+        let result = uffd.read(&mut fresh);
+        if let Some(ring) = ring {
+            if fresh.iter().any(|m| !matches!(m, Message::Fault { .. })) {
+                lock(&self.link.take).held = true;
+                ring.control().generation.fetch_add(1, Ordering::AcqRel);
+            }
+            ring.unlock();
+        }
+        result.map_err(|error| {
+            self.shared
+                .fail(format!("cannot follow a process: {error}"));
+            Ended
+        })?;
+        Ok(fresh)
+    }
+
+    fn is_agent(&self, thread: u32) -> bool {
+        self.agent
+            .as_ref()
+            .is_some_and(|agent| agent.thread as u32 == thread)
+    }
+
+    /// Deals with everything read so far, in order.
+    pub(super) fn work_inbox(&mut self) -> Result<(), Ended> {
+        while let Some(message) = self.inbox.pop_front() {
+            match message {
+                Message::Fault {
+                    address,
+                    flags,
+                    thread,
+                } => self.fault(address, flags, thread)?,
+                Message::Remove { start, end } => self.forget(start, end),
+                Message::Unmap { start, end } => {
+                    self.unregister(start, end);
+                    self.forget(start, end);
+                }
+                Message::Remap { from, to, len } => {
+                    self.await_commands()?;
+                    self.remap(from, to, len);
+                }
+                Message::Fork { child } => {
+                    // SAFETY: the kernel made the descriptor for the reader of this message.
+                    let child = unsafe { OwnedFd::from_raw_fd(child) };
+                    self.await_commands()?;
+                    self.fork(child)?;
+                }
+            }
+        }
+        lock(&self.link.take).held = false;
+        Ok(())
+    }
+
+    fn forget(&mut self, start: u64, end: u64) {
+        let range = PageRange::of_addresses(start, end);
+        lock(&self.shared.engine).forget(self.link.id, range);
+    }
+
+    fn remap(&mut self, from: u64, to: u64, len: u64) {
+        let pages = PageRange::of_addresses(from, from + len).len();
+        self.unregister(to, to + len);
+        self.registered.insert(to, to + len);
+        let (from, to) = (PageNo::of_address(from), PageNo::of_address(to));
+        lock(&self.shared.engine).remap(self.link.id, from, to, pages);
+    }
+
+    /// Waits until no command is under way or being made; commands are held back, and the one under
+    /// way finds another generation, so this takes microseconds (rule 4).
+    fn await_commands(&mut self) -> Result<(), Ended> {
+        loop {
+            {
+                let take = lock(&self.link.take);
+                if !take.reserved && take.in_flight.is_empty() {
+                    return Ok(());
+                }
+            }
+            let agent = self.agent.as_ref().map_or(-1, |a| a.channel.as_raw_fd());
+            let uffd = self.link.uffd.as_raw_fd();
+            wait(
+                &mut [readable(agent), readable(uffd)],
+                Some(Duration::from_millis(1)),
+            );
+            self.hear_agent()?;
+            self.gather()?;
+            if self.shared.is_over() || self.link.uffd.is_dead() {
+                return Err(Ended);
+            }
+        }
+    }
+
+    /// The program forked: the child's page table is this one's, at this moment.
+    fn fork(&mut self, child: OwnedFd) -> Result<(), Ended> {
+        self.shared.meters.forks.add(1);
+        let Ok(bell) = Bell::new() else {
+            self.shared
+                .fail("out of descriptors; raise `ulimit -n`".into());
+            return Err(Ended);
+        };
+        let id = lock(&self.shared.engine).fork_space(self.link.id);
+        self.forget_wiped(id);
+        let link = Arc::new(Link {
+            id,
+            pid: AtomicI32::new(0),
+            uffd: Arc::new(Uffd::new(child)),
+            bell,
+            mail: Mutex::new(Mail::default()),
+            take: Mutex::new(TakeState::default()),
+            ended: AtomicBool::new(false),
+        });
+        let run_max = (self.pages.len() / pleat_types::PAGE_SIZE) as u32;
+        let registered = self.registered.clone();
+        match Space::new(self.shared.clone(), link, run_max, registered) {
+            Some(space) => space.start(),
+            None => self.shared.fail("cannot make a codec".into()),
+        }
+        Ok(())
+    }
+
+    /// Ranges under MADV_WIPEONFORK are empty in the child.
+    fn forget_wiped(&self, child: pleat_types::SpaceId) {
+        let Some(agent) = &self.agent else { return };
+        let control = agent.slots.ring.control();
+        let count = control.wiped_count.load(Ordering::Acquire) as usize;
+        let mut engine = lock(&self.shared.engine);
+        for range in control.wiped.iter().take(count) {
+            let start = range[0].load(Ordering::Acquire);
+            let end = range[1].load(Ordering::Acquire);
+            engine.forget(child, PageRange::of_addresses(start, end.max(start)));
+        }
+    }
+
+    /// Closes the userfaultfds of forks read but not followed.
+    pub(super) fn drop_children_unborn(&mut self) {
+        for message in self.inbox.drain(..) {
+            if let Message::Fork { child } = message {
+                // SAFETY: the kernel made the descriptor for the reader of this message.
+                drop(unsafe { OwnedFd::from_raw_fd(child) });
+            }
+        }
+    }
+
+    /// Takes `[start, end)` out of the registered ranges.
+    pub(super) fn unregister(&mut self, start: u64, end: u64) {
+        let hit: Vec<(u64, u64)> = self
+            .registered
+            .range(..end)
+            .rev()
+            .take_while(|(_, e)| **e > start)
+            .map(|(s, e)| (*s, *e))
+            .collect();
+        for (s, e) in hit {
+            self.registered.remove(&s);
+            if s < start {
+                self.registered.insert(s, start);
+            }
+            if e > end {
+                self.registered.insert(end, e);
+            }
+        }
+    }
+}

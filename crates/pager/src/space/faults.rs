@@ -1,0 +1,321 @@
+//! Answering faults. This is the path that the program waits for.
+//!
+//! Its budget, single fault from the compressed cache, all on the program's CPU: wake-up 2 us, read
+//! 0.4 us, lookup and copying the folded bytes out 0.3 us, decompression 1 us, UFFDIO_COPY with the
+//! wake 1 us. `cargo bench`-free: `pleat run --stats` shows faults and stall time.
+
+use super::{Ended, Space};
+use crate::reclaim;
+use crate::shared::{lock, Shared};
+use pleat_engine::{FaultAnswer, FillItem, FillPlan, ReadRequest};
+use pleat_sys::uffd::FillError;
+use pleat_sys::{process, procfs};
+use pleat_types::{Page, PageNo, PageRange, PAGE_SIZE};
+use pleat_wire::uffd::{PAGEFAULT_FLAG_WP, PAGEFAULT_FLAG_WRITE};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Faults between two looks at where the program runs.
+const FOLLOW_EVERY: u64 = 64;
+/// A fault that has found no memory for so long is answered over the budget: the alternative is a
+/// program that hangs.
+const STARVED: Duration = Duration::from_millis(300);
+
+/// A fault that could not be answered at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    page: PageNo,
+    is_write: bool,
+    since: Instant,
+    why: Later,
+}
+
+/// Why a fault waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Later {
+    /// An event is pending.
+    Event,
+    /// The page is on its way out.
+    Leaving,
+    /// No memory is free.
+    Memory,
+}
+
+impl Fault {
+    pub(super) fn is_starving(&self) -> bool {
+        self.why == Later::Memory
+    }
+
+    /// How long to sleep before trying again without having been called.
+    pub(super) fn patience(&self) -> Duration {
+        match self.why {
+            Later::Event => Duration::from_micros(50),
+            Later::Leaving => Duration::from_millis(5),
+            Later::Memory => Duration::from_micros(500),
+        }
+    }
+}
+
+impl Space {
+    /// Answers a fault message, or puts it off.
+    pub(super) fn fault(&mut self, address: u64, flags: u64, thread: u32) -> Result<(), Ended> {
+        if self.stranger {
+            self.identify(thread);
+        }
+        if flags & PAGEFAULT_FLAG_WP != 0 {
+            // pleat write-protects nothing.
+            self.shared
+                .fail("a write-protection fault came that pleat did not ask for".into());
+            return Err(Ended);
+        }
+        let fault = Fault {
+            page: PageNo::of_address(address),
+            is_write: flags & PAGEFAULT_FLAG_WRITE != 0,
+            since: Instant::now(),
+            why: Later::Event,
+        };
+        if self.answered % FOLLOW_EVERY == 0 {
+            self.follow(thread);
+        }
+        self.answer(fault)
+    }
+
+    /// Tries the faults put off once more.
+    pub(super) fn retry_deferred(&mut self) -> Result<(), Ended> {
+        for fault in std::mem::take(&mut self.deferred) {
+            if fault.is_starving() {
+                self.shared.starving.fetch_sub(1, Ordering::AcqRel);
+            }
+            self.answer(fault)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, fault: Fault) -> Result<(), Ended> {
+        match self.try_answer(&fault)? {
+            None => {
+                self.answered += 1;
+                self.shared.meters.faults.add(1);
+                self.shared
+                    .meters
+                    .stall_us
+                    .add(fault.since.elapsed().as_micros() as u64);
+            }
+            Some(why) => {
+                let meters = &self.shared.meters;
+                match why {
+                    Later::Event => meters.deferred_event.add(1),
+                    Later::Leaving => meters.deferred_wait.add(1),
+                    Later::Memory => {
+                        meters.deferred_memory.add(1);
+                        self.shared.starving.fetch_add(1, Ordering::AcqRel);
+                        reclaim::kick(&self.shared);
+                    }
+                }
+                self.deferred.push(Fault { why, ..fault });
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks the page up and fills it; `Some` when that has to wait.
+    fn try_answer(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+        let urgent = fault.why == Later::Memory && fault.since.elapsed() > STARVED;
+        let mut engine = lock(&self.shared.engine);
+        let answer = engine.fault(self.link.id, fault.page, urgent, &mut self.plan);
+        if answer == FaultAnswer::Fill {
+            // With the engine's lock held, because a staged page's frame is free for another page
+            // as soon as the page is folded, and that needs the lock.
+            copy_staged(&self.shared, &self.plan, &mut self.pages);
+        }
+        let low = engine.frames_wanted() > 0;
+        drop(engine);
+        let result = match answer {
+            FaultAnswer::Fill => self.fill_plan(fault),
+            FaultAnswer::Read(request) => self.fill_from_swap(fault, &request),
+            FaultAnswer::Wait => return Ok(Some(Later::Leaving)),
+            FaultAnswer::NoMemory => return Ok(Some(Later::Memory)),
+        };
+        if urgent {
+            self.shared.meters.urgent_faults.add(1);
+        }
+        if low {
+            reclaim::kick(&self.shared);
+        }
+        result
+    }
+
+    /// Fills the planned run.
+    fn fill_plan(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+        let count = self.plan.items.len();
+        let fresh = matches!(self.plan.items[0], FillItem::Zero | FillItem::Resident);
+        let address = fault.page.address();
+        if fresh && !fault.is_write {
+            let filled = self.link.uffd.zero(address, (count * PAGE_SIZE) as u64);
+            return self.conclude(fault, filled, count, fresh);
+        }
+        for (item, page) in self
+            .plan
+            .items
+            .iter()
+            .zip(self.pages.chunks_exact_mut(PAGE_SIZE))
+        {
+            let page: &mut Page = page.try_into().expect("a chunk is a page");
+            match *item {
+                FillItem::Staged(_) => {}
+                FillItem::Zero | FillItem::Resident => page.fill(0),
+                FillItem::Same(word) => self.press.folder().fill_same(word, page),
+                FillItem::Packed { codec, start, len } => {
+                    let bytes = &self.plan.bytes[start as usize..(start + len) as usize];
+                    if let Err(error) = self.press.folder().unfold(codec, bytes, page) {
+                        self.shared.fail(format!("memory is damaged: {error}"));
+                        return Err(Ended);
+                    }
+                }
+            }
+        }
+        let filled = self
+            .link
+            .uffd
+            .copy(address, &self.pages[..count * PAGE_SIZE]);
+        self.conclude(fault, filled, count, fresh)
+    }
+
+    /// Deals with every way a fill can end.
+    fn conclude(
+        &mut self,
+        fault: &Fault,
+        filled: Result<u64, FillError>,
+        count: usize,
+        fresh: bool,
+    ) -> Result<Option<Later>, Ended> {
+        let page = PAGE_SIZE as u64;
+        let address = fault.page.address();
+        match filled {
+            Ok(pages) => self.filled(fault.page, pages),
+            // The run may leave the mapping: the faulted page alone does not.
+            Err(FillError::NotMapped) if count > 1 => {
+                let first = &self.pages[..PAGE_SIZE];
+                let filled = match fresh && !fault.is_write {
+                    true => self.link.uffd.zero(address, page),
+                    false => self.link.uffd.copy(address, first),
+                };
+                return self.conclude(fault, filled, 1, fresh);
+            }
+            // Unmapped since: the thread is to look again and get its SIGSEGV.
+            Err(FillError::NotMapped) => self.link.uffd.wake(address, page),
+            // A second fault on a page that the first has filled.
+            Err(FillError::Exists) if fresh => {
+                self.filled(fault.page, 1);
+                self.link.uffd.wake(address, page);
+            }
+            Err(FillError::Exists) => {
+                self.shared.fail(format!(
+                    "page {address:#x} of process {} is both present and away",
+                    self.link.pid.load(Ordering::Relaxed)
+                ));
+                return Err(Ended);
+            }
+            Err(FillError::EventPending) => return Ok(Some(Later::Event)),
+            Err(FillError::NoMemory) => return Ok(Some(Later::Memory)),
+            Err(FillError::Dead) => return Err(Ended),
+            Err(FillError::Other(error)) => {
+                self.shared
+                    .fail(format!("cannot fill page {address:#x}: {error}"));
+                return Err(Ended);
+            }
+        }
+        Ok(None)
+    }
+
+    fn filled(&self, page: PageNo, count: u64) {
+        lock(&self.shared.engine).filled(self.link.id, PageRange::new(page, count));
+    }
+
+    fn fill_from_swap(
+        &mut self,
+        fault: &Fault,
+        request: &ReadRequest,
+    ) -> Result<Option<Later>, Ended> {
+        let Some(swap) = &self.shared.swap else {
+            self.shared
+                .fail("a page is in a swap file that does not exist".into());
+            return Err(Ended);
+        };
+        let mut folded = [0u8; PAGE_SIZE];
+        let folded = &mut folded[..request.bytes as usize];
+        let page: &mut Page = (&mut self.pages[..PAGE_SIZE]).try_into().expect("one page");
+        let read = swap
+            .read_at(request.offset, folded)
+            .map_err(|e| e.to_string());
+        let done = read.and_then(|()| {
+            let folder = self.press.folder();
+            folder
+                .unfold(request.codec, folded, page)
+                .map_err(|e| format!("swap file: {e}"))
+        });
+        if let Err(error) = done {
+            self.shared.fail(error);
+            return Err(Ended);
+        }
+        self.shared.meters.swap_reads.add(1);
+        let filled = self
+            .link
+            .uffd
+            .copy(fault.page.address(), &self.pages[..PAGE_SIZE]);
+        self.conclude(fault, filled, 1, false)
+    }
+
+    /// A fault by the agent itself, while it makes a page its own that the program has given up
+    /// meanwhile: zeros, at once. What the engine thinks of the page stays as it is: the agent's
+    /// answer for it is still to come. `false` when an event must be read first.
+    pub(super) fn answer_agent(&self, address: u64) -> bool {
+        let page = PAGE_SIZE as u64;
+        match self.link.uffd.zero(address, page) {
+            Err(FillError::EventPending) => false,
+            Ok(_) => true,
+            Err(_) => {
+                self.link.uffd.wake(address, page);
+                true
+            }
+        }
+    }
+
+    /// Keeps this thread, and the agent, on the CPU of the faulting thread: a wake-up across CPUs
+    /// costs ten times the rest of the fault.
+    fn follow(&mut self, thread: u32) {
+        let Ok(cpu) = procfs::last_cpu_of_thread(thread as i32) else {
+            return;
+        };
+        if self.cpu == Some(cpu) {
+            return;
+        }
+        self.cpu = Some(cpu);
+        process::pin(0, cpu);
+        if let Some(agent) = &self.agent {
+            process::pin(agent.thread, cpu);
+        }
+        self.shared.meters.follows.add(1);
+    }
+
+    /// The first fault in a forked child tells whose address space this is.
+    fn identify(&mut self, thread: u32) {
+        let Ok(pid) = procfs::tgid_of_thread(thread as i32) else {
+            return;
+        };
+        self.stranger = false;
+        self.link.pid.store(pid, Ordering::Release);
+        self.process = process::pidfd(pid).ok();
+        lock(&self.shared.by_pid).insert(pid, self.link.clone());
+        self.shared.main_bell.ring();
+        self.drop_unmapped(pid);
+    }
+}
+
+fn copy_staged(shared: &Shared, plan: &FillPlan, pages: &mut [u8]) {
+    for (item, page) in plan.items.iter().zip(pages.chunks_exact_mut(PAGE_SIZE)) {
+        if let FillItem::Staged(slot) = item {
+            shared.with_slot(*slot, |frame| page.copy_from_slice(frame));
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! One thread per managed address space: answers its faults, follows its events, hears its agent.
+//!
+//! # The rules that keep memory right
+//!
+//! 1. This thread alone reads the space's userfaultfd, fills its pages and applies its events to the
+//!    engine. So between looking a page up and filling it no event is read, and the kernel refuses
+//!    the fill (EAGAIN) while one is pending: what was looked up is what is filled.
+//! 2. A fault that met EAGAIN, a page on its way out, or no free memory is put off, *without waking
+//!    its thread*; messages are read and answers heard first, then it is tried again. (Waking the
+//!    thread instead would let it fault for ever ahead of the event that it waits for.)
+//! 3. Events are read with the control lock held. If any came, new commands are held back and the
+//!    generation is raised before the lock is let go: a command made before does nothing more (see
+//!    `pleat_wire::control`). Held commands resume when all events are applied.
+//! 4. `remap` and `fork` move and copy page states, so they are applied only when no command is
+//!    under way; `forget` needs no such wait: a page that arrives from a command after it was
+//!    forgotten is dropped.
+//! 5. A page once forgotten (MADV_DONTNEED and the like) becomes known again only by a fault on it,
+//!    never by looking: the kernel reports the advice *before* it drops the page, so until then the
+//!    page may be present with bytes that are as good as gone.
+
+mod adopt;
+mod events;
+mod faults;
+
+use crate::fold::Press;
+use crate::reclaim;
+use crate::shared::{lock, AgentLink, FoldJob, Link, Shared};
+use faults::Fault;
+use pleat_engine::{FillPlan, Refusal};
+use pleat_sys::channel::Received;
+use pleat_sys::process::{readable, wait};
+use pleat_types::PAGE_SIZE;
+use pleat_wire::message::{self, Taken};
+use pleat_wire::uffd::Message;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A space's thread with what only it knows.
+pub struct Space {
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    agent: Option<AgentLink>,
+    process: Option<OwnedFd>,
+    /// Messages read and not yet dealt with, in order.
+    inbox: VecDeque<Message>,
+    /// Faults put off.
+    deferred: Vec<Fault>,
+    /// Address ranges known to be registered, start to end.
+    registered: BTreeMap<u64, u64>,
+    press: Press,
+    plan: FillPlan,
+    /// Pages being filled.
+    pages: Vec<u8>,
+    /// Faults answered, to sample the program's CPU now and then.
+    answered: u64,
+    cpu: Option<u32>,
+    /// This address space came by a fork and its process is not known yet.
+    stranger: bool,
+}
+
+/// The space's thread has nothing left to do.
+struct Ended;
+
+impl Space {
+    /// Makes a space's thread state.
+    pub fn new(
+        shared: Arc<Shared>,
+        link: Arc<Link>,
+        run_max: u32,
+        registered: BTreeMap<u64, u64>,
+    ) -> Option<Space> {
+        let press = Press::new(&shared)?;
+        let pid = link.pid.load(Ordering::Acquire);
+        Some(Space {
+            process: (pid != 0)
+                .then(|| pleat_sys::process::pidfd(pid).ok())
+                .flatten(),
+            shared,
+            link,
+            agent: None,
+            inbox: VecDeque::new(),
+            deferred: Vec::new(),
+            registered,
+            press,
+            plan: FillPlan::default(),
+            pages: vec![0; run_max.max(1) as usize * PAGE_SIZE],
+            answered: 0,
+            cpu: None,
+            stranger: pid == 0,
+        })
+    }
+
+    /// Starts the thread of a space and makes the space known to the others.
+    pub fn start(self) {
+        let (shared, link) = (self.shared.clone(), self.link.clone());
+        lock(&shared.links).push(link.clone());
+        let pid = link.pid.load(Ordering::Acquire);
+        if pid != 0 {
+            lock(&shared.by_pid).insert(pid, link);
+        }
+        let started = std::thread::Builder::new()
+            .name("pleat-space".into())
+            .stack_size(512 << 10)
+            .spawn(move || self.run());
+        if let Err(error) = started {
+            shared.fail(format!(
+                "cannot start a thread: {error}; raise the limit on threads"
+            ));
+        }
+    }
+
+    fn run(mut self) {
+        while !self.shared.is_over() {
+            if self.turn().is_err() {
+                break;
+            }
+        }
+        self.leave();
+    }
+
+    /// One turn: mail, answers, messages, faults put off; then sleep.
+    fn turn(&mut self) -> Result<(), Ended> {
+        if self.link.ended.load(Ordering::Acquire) {
+            return Err(Ended);
+        }
+        self.read_mail()?;
+        self.hear_agent()?;
+        self.gather()?;
+        self.work_inbox()?;
+        self.retry_deferred()?;
+        self.sleep();
+        Ok(())
+    }
+
+    fn read_mail(&mut self) -> Result<(), Ended> {
+        let mail = std::mem::take(&mut *lock(&self.link.mail));
+        if let Some(agent) = mail.agent {
+            self.agent = Some(agent.clone());
+            lock(&self.link.take).agent = Some(agent);
+        }
+        if mail.rescan {
+            self.adopt_new_mappings()?;
+            reclaim::kick(&self.shared);
+        }
+        Ok(())
+    }
+
+    /// Takes the agent's answer, if there is one.
+    fn hear_agent(&mut self) -> Result<(), Ended> {
+        let Some(agent) = &self.agent else {
+            return Ok(());
+        };
+        let mut packet = [0u8; message::PACKET_MAX];
+        match agent.channel.receive(&mut packet) {
+            Received::Nothing => Ok(()),
+            Received::Closed => Err(Ended),
+            Received::Packet(length, _) => {
+                match pleat_sys::read_plain::<Taken>(&packet[..length]) {
+                    Some(taken) if taken.kind == message::TAKEN => self.apply_taken(&taken),
+                    _ => return Err(Ended),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn apply_taken(&mut self, taken: &Taken) {
+        let Some(agent) = self.agent.clone() else {
+            return;
+        };
+        let items = std::mem::take(&mut lock(&self.link.take).in_flight);
+        let mut jobs = Vec::with_capacity(items.len());
+        let mut engine = lock(&self.shared.engine);
+        for ((page, frame), status) in items.into_iter().zip(taken.status) {
+            let refusal = match status {
+                message::TOOK => {
+                    match engine.taken(self.link.id, page, agent.slots.name(frame)) {
+                        Some(body) => jobs.push(FoldJob {
+                            body,
+                            slots: agent.slots.clone(),
+                            frame,
+                        }),
+                        None => agent.slots.release(frame),
+                    }
+                    continue;
+                }
+                message::BUSY => Refusal::Busy,
+                message::GONE => Refusal::Gone,
+                message::STALE => Refusal::Stale,
+                _ => Refusal::Unmovable,
+            };
+            engine.refused(self.link.id, page, refusal);
+            agent.slots.release(frame);
+        }
+        drop(engine);
+        self.shared.folds.push(jobs);
+        reclaim::kick(&self.shared);
+    }
+
+    /// Sleeps until something happens.
+    fn sleep(&mut self) {
+        if !self.inbox.is_empty() {
+            return;
+        }
+        let starving = self.deferred.iter().any(Fault::is_starving);
+        if starving && self.help_out() {
+            return;
+        }
+        let limit = match self.deferred.iter().map(Fault::patience).min() {
+            Some(patience) => Some(patience),
+            // A space without an agent or known process learns of its end by asking.
+            None if self.agent.is_none() => Some(Duration::from_millis(500)),
+            None => None,
+        };
+        let agent = self.agent.as_ref().map_or(-1, |a| a.channel.as_raw_fd());
+        let process = self.process.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let mut fds = [
+            readable(self.link.uffd.as_raw_fd()),
+            readable(agent),
+            readable(self.link.bell.as_raw_fd()),
+            readable(process),
+        ];
+        wait(&mut fds, limit);
+        if fds[2].revents != 0 {
+            self.link.bell.hush();
+        }
+        let is_over = fds[3].revents != 0
+            || (limit.is_some() && self.agent.is_none() && self.link.uffd.is_dead());
+        if is_over {
+            self.link.ended.store(true, Ordering::Release);
+        }
+    }
+
+    /// With a program waiting for memory, folds some pages here instead of sleeping.
+    fn help_out(&mut self) -> bool {
+        let worked = self.press.work(&self.shared, None);
+        reclaim::kick(&self.shared);
+        worked
+    }
+
+    /// The address space is gone, or the job is over.
+    fn leave(mut self) {
+        self.link.ended.store(true, Ordering::Release);
+        lock(&self.shared.links).retain(|link| !Arc::ptr_eq(link, &self.link));
+        let pid = self.link.pid.load(Ordering::Acquire);
+        let mut by_pid = lock(&self.shared.by_pid);
+        if by_pid
+            .get(&pid)
+            .is_some_and(|link| Arc::ptr_eq(link, &self.link))
+        {
+            by_pid.remove(&pid);
+        }
+        drop(by_pid);
+        self.drop_children_unborn();
+        // A command that another thread is just making ends in this list; its frames die with the
+        // ring, which the last staged page keeps alive.
+        lock(&self.link.take).agent = None;
+        lock(&self.shared.engine).end_space(self.link.id);
+        self.shared.main_bell.ring();
+        self.shared.feed_starving();
+    }
+}

@@ -1,0 +1,567 @@
+//! The main thread: hears from processes, passes signals on, watches memory.
+//!
+//! It never waits for a single process: every conversation is a step per packet.
+
+use crate::census::{Census, Stage};
+use crate::job::{Ending, Job};
+use crate::reclaim;
+use crate::report::Live;
+use crate::shared::{lock, AgentLink, Link, Mail, Shared, TakeState, RING_FRAMES_MAX};
+use crate::space::Space;
+use pleat_sys::channel::{Channel, Listener, Received};
+use pleat_sys::keeper::Keeper;
+use pleat_sys::process::{readable, wait, Bell};
+use pleat_sys::procfs;
+use pleat_sys::ring::Ring;
+use pleat_sys::signals::{self, Change, Signal, Signals};
+use pleat_sys::uffd::Uffd;
+use pleat_wire::message::{self, Hello, Prepare, Prepared};
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Memory in use above this share of the budget has processes managed: one part in so many is left.
+const MANAGE_FREE_SHARE: u64 = 5;
+/// Processes smaller than this are not worth a userfaultfd.
+const MANAGE_MIN: u64 = 1 << 20;
+/// Memory that turned up in a managed process without a fault makes us look for new mappings.
+const RESCAN_GROWTH: u64 = 512 << 10;
+/// A program touches fresh memory at most so fast, in bytes a microsecond.
+const GROWTH_BYTES_PER_US: u64 = 3000;
+/// Limits of the time between two looks at memory.
+const LOOK_MIN: Duration = Duration::from_micros(300);
+const LOOK_MAX: Duration = Duration::from_millis(50);
+/// Between two looks for processes that never said hello.
+const STRAYS_EVERY: Duration = Duration::from_millis(250);
+/// Over the budget for so long, with the program waiting for memory: it does not fit.
+const HOPELESS: Duration = Duration::from_secs(6);
+const LIVE_EVERY: Duration = Duration::from_millis(500);
+/// Frames of a staging ring, unless the budget is small.
+const RING_FRAMES: u64 = 256;
+
+/// The main thread's state.
+pub struct Supervisor<'a> {
+    job: &'a Job,
+    shared: Arc<Shared>,
+    listener: Listener,
+    signals: &'a Signals,
+    keeper: &'a Keeper,
+    census: Census,
+    /// Connections that have not said hello.
+    unnamed: Vec<Channel>,
+    /// The program's process id, and how it ended.
+    program: i32,
+    ending: Option<Ending>,
+    start: Instant,
+    strays_at: Instant,
+    live_at: Instant,
+    /// Since when the budget is exceeded with threads waiting, and how many urgent answers then.
+    hopeless: Option<(Instant, u64)>,
+    used_bytes: u64,
+    /// Set when a process could not be managed for a reason that concerns all.
+    complaint: Option<String>,
+}
+
+impl<'a> Supervisor<'a> {
+    /// A supervisor for a program just started.
+    pub fn new(
+        job: &'a Job,
+        shared: Arc<Shared>,
+        listener: Listener,
+        signals: &'a Signals,
+        keeper: &'a Keeper,
+        program: i32,
+        start: Instant,
+    ) -> Supervisor<'a> {
+        let mut census = Census::new(keeper.pid());
+        census.add(program, Stage::Silent, keeper);
+        Supervisor {
+            job,
+            shared,
+            listener,
+            signals,
+            keeper,
+            census,
+            unnamed: Vec::new(),
+            program,
+            ending: None,
+            start,
+            strays_at: start,
+            live_at: start,
+            hopeless: None,
+            used_bytes: 0,
+            complaint: None,
+        }
+    }
+
+    /// Until the program has ended and nothing of the job is away.
+    pub fn run(&mut self) -> Ending {
+        loop {
+            let pause = self.look_at_memory();
+            self.wait(pause);
+            self.hear_signals();
+            let failure = lock(&self.shared.failure).take();
+            if let Some(message) = failure {
+                return self.stop(message);
+            }
+            self.accept();
+            self.hear_unnamed();
+            self.hear_processes();
+            if self.ending.is_some() && self.release_rest() {
+                return self.ending.take().expect("just seen");
+            }
+        }
+    }
+
+    /// Ends the job because pleat cannot keep its promise.
+    fn stop(&mut self, message: String) -> Ending {
+        self.census.kill_all();
+        for pid in procfs::descendants(std::process::id() as i32) {
+            if pid != self.keeper.pid() {
+                signals::send(pid, libc::SIGKILL);
+            }
+        }
+        Ending::Stopped { message }
+    }
+
+    fn wait(&mut self, pause: Duration) {
+        let mut fds = vec![
+            readable(self.listener.as_raw_fd()),
+            readable(self.signals.as_raw_fd()),
+            readable(self.shared.main_bell.as_raw_fd()),
+        ];
+        fds.extend(
+            self.unnamed
+                .iter()
+                .map(|channel| readable(channel.as_raw_fd())),
+        );
+        fds.extend(
+            self.census
+                .processes
+                .values()
+                .filter_map(|p| match &p.stage {
+                    Stage::Ready(channel) | Stage::Preparing(channel) => {
+                        Some(readable(channel.as_raw_fd()))
+                    }
+                    _ => None,
+                }),
+        );
+        wait(&mut fds, Some(pause));
+        if fds[2].revents != 0 {
+            self.shared.main_bell.hush();
+        }
+    }
+
+    // ---- signals and children
+
+    fn hear_signals(&mut self) {
+        while let Some(signal) = self.signals.next() {
+            match signal.number {
+                libc::SIGCHLD => self.reap(),
+                // The whole foreground group has got it, the program included.
+                libc::SIGINT | libc::SIGQUIT | libc::SIGTSTP if signal.from_terminal => {}
+                libc::SIGWINCH | libc::SIGHUP if signal.from_terminal => {}
+                _ => self.pass_on(signal),
+            }
+        }
+    }
+
+    fn pass_on(&self, signal: Signal) {
+        if self.ending.is_none() && signal.sender != self.program {
+            signals::send(self.program, signal.number);
+        }
+    }
+
+    fn reap(&mut self) {
+        while let Some((pid, change)) = signals::next_change() {
+            if pid != self.program {
+                continue;
+            }
+            match change {
+                Change::Exited(status) => self.ending = Some(Ending::Exited(status)),
+                Change::Killed(signal) => self.ending = Some(Ending::Signalled(signal)),
+                // What started us is to see that its job is stopped.
+                Change::Stopped(_) => signals::stop_self(),
+                Change::Continued => {}
+            }
+        }
+    }
+
+    // ---- conversations
+
+    fn accept(&mut self) {
+        while let Ok(Some(channel)) = self.listener.accept() {
+            self.unnamed.push(channel);
+        }
+    }
+
+    fn hear_unnamed(&mut self) {
+        for channel in std::mem::take(&mut self.unnamed) {
+            let mut packet = [0u8; message::PACKET_MAX];
+            match channel.receive(&mut packet) {
+                Received::Nothing => self.unnamed.push(channel),
+                Received::Closed => {}
+                Received::Packet(length, _) => {
+                    if let Some(hello) = pleat_sys::read_plain::<Hello>(&packet[..length]) {
+                        self.welcome(channel, &hello);
+                    }
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, channel: Channel, hello: &Hello) {
+        let Ok((pid, _)) = channel.peer() else { return };
+        if hello.kind != message::HELLO || hello.version != pleat_wire::VERSION {
+            self.warn(&format!(
+                "process {pid} has an agent of another version; it runs unmanaged"
+            ));
+            return;
+        }
+        self.shared.meters.processes.add(1);
+        let link = lock(&self.shared.by_pid).get(&pid).cloned();
+        if let (Some(link), 0) = (&link, hello.forked) {
+            // Exec: the address space of before is gone.
+            link.end();
+        }
+        let parent = procfs::status(pid).map_or(0, |status| status.ppid);
+        let Some(process) = self.census.add(pid, Stage::Ready(channel), self.keeper) else {
+            return;
+        };
+        process.agent = (hello.agent_thread, (hello.area_start, hello.area_end));
+        process.shares = hello.forked != 0;
+        if hello.forked != 0 {
+            if let Some(parent) = self.census.processes.get_mut(&parent) {
+                parent.shares = true;
+            }
+            if link.is_some() {
+                // The parent was managed, so the child is from its first instruction.
+                self.prepare(pid);
+            }
+        }
+    }
+
+    /// Tells a process's agent to get ready.
+    fn prepare(&mut self, pid: i32) {
+        let link = lock(&self.shared.by_pid).get(&pid).cloned();
+        let Some(process) = self.census.processes.get_mut(&pid) else {
+            return;
+        };
+        let command = Prepare {
+            kind: message::PREPARE,
+            ring_frames: ring_frames(self.job.budget_bytes),
+            has_uffd: u32::from(link.is_some()),
+            fork_events: 1,
+        };
+        let uffd = link.map(|link| link.uffd.as_raw_fd());
+        process.stage = match std::mem::replace(&mut process.stage, Stage::Silent) {
+            Stage::Ready(channel) => {
+                match channel.send(pleat_sys::bytes_of(&command), uffd) {
+                    Ok(()) => Stage::Preparing(channel),
+                    // It is just ending; the next look finds it gone.
+                    Err(_) => Stage::Ready(channel),
+                }
+            }
+            other => other,
+        };
+    }
+
+    fn hear_processes(&mut self) {
+        let talking: Vec<i32> = self
+            .census
+            .processes
+            .iter()
+            .filter(|(_, p)| matches!(p.stage, Stage::Ready(_) | Stage::Preparing(_)))
+            .map(|(pid, _)| *pid)
+            .collect();
+        for pid in talking {
+            self.hear_process(pid);
+        }
+    }
+
+    fn hear_process(&mut self, pid: i32) {
+        let Some(process) = self.census.processes.get_mut(&pid) else {
+            return;
+        };
+        let (Stage::Ready(channel) | Stage::Preparing(channel)) = &process.stage else {
+            return;
+        };
+        let mut packet = [0u8; message::PACKET_MAX];
+        match channel.receive(&mut packet) {
+            Received::Nothing => {}
+            // Exec or exit. After an exec the process is silent until its new agent says hello.
+            Received::Closed => process.stage = Stage::Silent,
+            Received::Packet(length, descriptors) => {
+                let answer = pleat_sys::read_plain::<Prepared>(&packet[..length]);
+                match answer {
+                    Some(answer) if answer.kind == message::PREPARED && answer.error == 0 => {
+                        self.manage(pid, descriptors);
+                    }
+                    Some(answer) => self.unmanageable(pid, &answer),
+                    None => {}
+                }
+            }
+        }
+    }
+
+    fn unmanageable(&mut self, pid: i32, answer: &Prepared) {
+        if let Some(process) = self.census.processes.get_mut(&pid) {
+            process.stage = Stage::Unmanageable;
+        }
+        let what = match answer.step {
+            message::STEP_USERFAULTFD => "userfaultfd is not allowed",
+            message::STEP_API => "userfaultfd lacks a feature (fork events need CAP_SYS_PTRACE)",
+            message::STEP_MEMORY => "shared memory cannot be had",
+            _ => "memory cannot be registered",
+        };
+        let error = std::io::Error::from_raw_os_error(answer.error);
+        self.shared.fail(format!(
+            "process {pid} cannot be managed: {what} ({error}); `pleat doctor` tells the remedy"
+        ));
+    }
+
+    /// An agent is ready: its address space gets a thread, or the thread it has gets its agent.
+    fn manage(&mut self, pid: i32, descriptors: Vec<OwnedFd>) {
+        let Some(process) = self.census.processes.get_mut(&pid) else {
+            return;
+        };
+        let Stage::Preparing(channel) = std::mem::replace(&mut process.stage, Stage::Silent) else {
+            return;
+        };
+        let Ok([uffd, memory]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+            return;
+        };
+        let ring = match Ring::map(&memory, ring_frames(self.job.budget_bytes)) {
+            Ok(ring) => ring,
+            Err(error) => {
+                return self
+                    .shared
+                    .fail(format!("cannot map a staging ring: {error}"))
+            }
+        };
+        self.shared.meters.managed_processes.add(1);
+        let slots = self.shared.add_ring(ring);
+        let (thread, area) = process.agent;
+        let agent = AgentLink {
+            channel: Arc::new(channel),
+            slots,
+            thread,
+            area,
+        };
+        let known = lock(&self.shared.by_pid).get(&pid).cloned();
+        let link = match known.filter(|link| !link.ended.load(Ordering::Acquire)) {
+            Some(link) => link,
+            None => match self.start_space(pid, uffd) {
+                Some(link) => link,
+                None => return,
+            },
+        };
+        *lock(&link.mail) = Mail {
+            agent: Some(agent),
+            rescan: true,
+        };
+        link.bell.ring();
+        if let Some(process) = self.census.processes.get_mut(&pid) {
+            process.stage = Stage::Managed(link);
+        }
+    }
+
+    fn start_space(&mut self, pid: i32, uffd: OwnedFd) -> Option<Arc<Link>> {
+        let Ok(bell) = Bell::new() else {
+            self.shared
+                .fail("out of descriptors; raise `ulimit -n`".into());
+            return None;
+        };
+        let link = Arc::new(Link {
+            id: lock(&self.shared.engine).add_space(),
+            pid: AtomicI32::new(pid),
+            uffd: Arc::new(Uffd::new(uffd)),
+            bell,
+            mail: Mutex::new(Mail::default()),
+            take: Mutex::new(TakeState::default()),
+            ended: AtomicBool::new(false),
+        });
+        let run_max = self.job.run_max;
+        let space = Space::new(self.shared.clone(), link.clone(), run_max, BTreeMap::new())?;
+        space.start();
+        Some(link)
+    }
+
+    /// The program has ended: processes that have nothing away are let go. `true` when none is left
+    /// that needs us.
+    fn release_rest(&mut self) -> bool {
+        let release = Prepare {
+            kind: message::RELEASE,
+            ..Prepare::default()
+        };
+        let mut needed = !self.unnamed.is_empty();
+        for process in self.census.processes.values_mut() {
+            match &process.stage {
+                Stage::Ready(channel) => {
+                    // If it is gone there is nothing to release.
+                    let _ = channel.send(pleat_sys::bytes_of(&release), None);
+                    process.stage = Stage::Unmanageable;
+                }
+                Stage::Preparing(_) => needed = true,
+                Stage::Managed(link) => needed |= !link.ended.load(Ordering::Acquire),
+                Stage::Silent | Stage::Unmanageable => {}
+            }
+        }
+        !needed && lock(&self.shared.links).is_empty()
+    }
+
+    // ---- memory
+
+    /// Measures, acts, and says how long until the next look.
+    fn look_at_memory(&mut self) -> Duration {
+        let budget = self.job.budget_bytes;
+        let near = self.used_bytes > budget / 2;
+        let processes = self.census.measure(near, self.keeper);
+        self.used_bytes = processes + self.shared.staging_bytes();
+        self.shared.meters.peak_bytes.raise(self.used_bytes);
+        let (free, wanted, write) = {
+            let mut engine = lock(&self.shared.engine);
+            engine.measured(self.used_bytes);
+            (
+                engine.free_bytes(),
+                engine.frames_wanted() > 0,
+                engine.write_wanted(),
+            )
+        };
+        if wanted {
+            reclaim::kick(&self.shared);
+        }
+        if write {
+            self.shared.writer.open();
+        }
+        if free > 0 {
+            self.shared.feed_starving();
+        }
+        if self.used_bytes > budget - budget / MANAGE_FREE_SHARE {
+            self.manage_more();
+        }
+        self.check_hope(free);
+        self.look_for_strays();
+        self.show();
+        let until_full = Duration::from_micros(free.max(0) as u64 / GROWTH_BYTES_PER_US);
+        until_full.clamp(LOOK_MIN, LOOK_MAX)
+    }
+
+    /// Has processes managed, and mappings of managed ones looked for that grew without a fault.
+    fn manage_more(&mut self) {
+        let mut ready = Vec::new();
+        for (pid, process) in &mut self.census.processes {
+            match &process.stage {
+                Stage::Ready(_) if process.anon_bytes >= MANAGE_MIN => ready.push(*pid),
+                Stage::Managed(link) => {
+                    let known = lock(&self.shared.engine).space_resident_pages(link.id) * 4096;
+                    let unknown = process.anon_bytes.saturating_sub(known);
+                    if unknown > process.unknown_at_scan + RESCAN_GROWTH {
+                        lock(&link.mail).rescan = true;
+                        link.bell.ring();
+                    }
+                    if unknown > process.unknown_at_scan + RESCAN_GROWTH
+                        || unknown < process.unknown_at_scan
+                    {
+                        process.unknown_at_scan = unknown;
+                    }
+                }
+                _ => {}
+            }
+        }
+        for pid in ready {
+            self.prepare(pid);
+        }
+    }
+
+    /// Whether the budget can still be kept.
+    fn check_hope(&mut self, free: i64) {
+        let urgent = self.shared.meters.urgent_faults.get();
+        if free >= 0 {
+            self.hopeless = None;
+            return;
+        }
+        let (since, before) = *self.hopeless.get_or_insert((Instant::now(), urgent));
+        if since.elapsed() < HOPELESS || urgent == before {
+            return;
+        }
+        let over = (-free) >> 20;
+        let swap = lock(&self.shared.swap_error).clone();
+        let remedy = match (&self.job.swap, swap) {
+            (Some(_), Some(error)) => error,
+            (Some(_), None) => "raise --memory".into(),
+            (None, _) => "raise --memory, or allow a swap file (without --no-swap)".into(),
+        };
+        self.shared.fail(format!(
+            "the job needs {over} MiB more than --memory {} MiB and the rest cannot be put \
+             anywhere: {remedy}",
+            self.job.budget_bytes >> 20
+        ));
+    }
+
+    /// Processes that never said hello: static or setuid programs, or a cleared environment.
+    fn look_for_strays(&mut self) {
+        if self.strays_at.elapsed() < STRAYS_EVERY {
+            return;
+        }
+        self.strays_at = Instant::now();
+        for pid in procfs::descendants(std::process::id() as i32) {
+            if pid != self.keeper.pid() && !self.census.processes.contains_key(&pid) {
+                self.census.add(pid, Stage::Silent, self.keeper);
+            }
+        }
+        let mut names = Vec::new();
+        for (pid, process) in &mut self.census.processes {
+            let is_stray = matches!(process.stage, Stage::Silent)
+                && process.since.elapsed() > Duration::from_secs(1)
+                && process.anon_bytes > MANAGE_MIN;
+            if is_stray {
+                process.stage = Stage::Unmanageable;
+                let name = procfs::status(*pid).map_or(String::new(), |status| status.name);
+                names.push(format!("{name} ({pid})"));
+            }
+        }
+        for name in names {
+            self.shared.meters.unmanaged_processes.add(1);
+            self.warn(&format!(
+                "{name} runs unmanaged: a static or setuid program, or one started without \
+                 LD_PRELOAD; its memory counts, but cannot be folded"
+            ));
+        }
+    }
+
+    fn show(&mut self) {
+        let Some(live) = self.job.live else { return };
+        if self.live_at.elapsed() < LIVE_EVERY {
+            return;
+        }
+        self.live_at = Instant::now();
+        let counters = lock(&self.shared.engine).counters();
+        live(&Live {
+            used_bytes: self.used_bytes,
+            budget_bytes: self.job.budget_bytes,
+            pages_away: counters.staged_pages
+                + counters.stored_pages
+                + counters.writing_pages
+                + counters.disk_pages
+                + counters.same_pages,
+            swap_bytes: counters.swap_used_bytes,
+            faults: self.shared.meters.faults.get(),
+            wall_us: self.start.elapsed().as_micros() as u64,
+        });
+    }
+
+    fn warn(&mut self, text: &str) {
+        if !self.job.quiet && self.complaint.as_deref() != Some(text) {
+            eprintln!("pleat: {text}");
+            self.complaint = Some(text.into());
+        }
+    }
+}
+
+/// Frames of a staging ring: 1 MiB, or a 64th of a small budget.
+fn ring_frames(budget_bytes: u64) -> u32 {
+    (budget_bytes / 64 / 4096).clamp(32, RING_FRAMES.min(u64::from(RING_FRAMES_MAX))) as u32
+}

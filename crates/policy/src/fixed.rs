@@ -1,0 +1,131 @@
+//! A compressed cache of fixed size: the yardstick adaptive policies are measured against.
+//!
+//! Named `static:60%` (a share of the budget) or `static:512M` (a size). Never shrinks.
+
+use crate::{Advice, CacheView, List, Sizing};
+
+/// The bound on the compressed cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    Percent(u64),
+    Bytes(u64),
+}
+
+/// Grows up to its limit and stays there.
+#[derive(Debug)]
+pub struct Static {
+    limit: Limit,
+}
+
+impl Static {
+    /// Reads what follows `static:`.
+    ///
+    /// # Errors
+    /// A message that shows how to write it.
+    pub fn from_text(text: &str) -> Result<Static, String> {
+        let limit = match text.strip_suffix('%') {
+            Some(percent) => parse_percent(percent).map(Limit::Percent),
+            None => parse_bytes(text).map(Limit::Bytes),
+        };
+        limit.map(|limit| Static { limit }).ok_or_else(|| {
+            format!("static:{text}: write a share of the budget, 1% to 100%, or a size as in static:512M")
+        })
+    }
+
+    fn limit_bytes(&self, budget_bytes: u64) -> u64 {
+        match self.limit {
+            // Divides first: exact enough for a limit, and no budget overflows.
+            Limit::Percent(percent) => budget_bytes / 100 * percent,
+            Limit::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+fn parse_percent(text: &str) -> Option<u64> {
+    text.parse()
+        .ok()
+        .filter(|percent| (1..=100).contains(percent))
+}
+
+/// A number with an optional binary suffix: K, M, G or T.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.char_indices().last()? {
+        (at, 'K' | 'k') => (&text[..at], 10),
+        (at, 'M' | 'm') => (&text[..at], 20),
+        (at, 'G' | 'g') => (&text[..at], 30),
+        (at, 'T' | 't') => (&text[..at], 40),
+        _ => (text, 0),
+    };
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+impl Sizing for Static {
+    fn name(&self) -> &'static str {
+        "static"
+    }
+
+    fn may_grow(&mut self, view: &CacheView) -> bool {
+        view.cache_bytes < self.limit_bytes(view.budget_bytes)
+    }
+
+    fn hit(&mut self, _list: List, _view: &CacheView) -> Advice {
+        Advice::Keep
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn may_grow(text: &str, cache_bytes: u64) -> bool {
+        let view = CacheView {
+            budget_bytes: 1000,
+            cache_bytes,
+        };
+        Static::from_text(text).unwrap().may_grow(&view)
+    }
+
+    #[test]
+    fn a_share_of_the_budget_bounds_growth() {
+        assert!(may_grow("60%", 599));
+        assert!(!may_grow("60%", 600));
+    }
+
+    #[test]
+    fn a_size_bounds_growth() {
+        assert!(may_grow("4K", 4095));
+        assert!(!may_grow("4K", 4096));
+        assert!(!may_grow("7", 7));
+        assert!(may_grow("2g", (2 << 30) - 1));
+    }
+
+    #[test]
+    fn hits_never_shrink_it() {
+        let mut policy = Static::from_text("1%").unwrap();
+        for list in [List::Expense; 9] {
+            assert_eq!(policy.hit(list, &CacheView::default()), Advice::Keep);
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_an_example() {
+        for text in [
+            "",
+            "%",
+            "0%",
+            "101%",
+            "-1",
+            "+4",
+            "K",
+            "12Q",
+            "9999999999999T",
+            "é",
+        ] {
+            let error = Static::from_text(text).unwrap_err();
+            assert!(error.contains("static:512M"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Where compressed pages live in memory.
+//!
+//! A layout knows sizes and handles, not page identities, and accounts for every byte it holds.
+//!
+//! ```
+//! use pleat_store::{layout_by_name, Growth};
+//! let mut store = layout_by_name("bins", 64 << 20).expect("a known layout");
+//! let handle = store.insert(b"compressed page", Growth::Allowed).expect("growth is allowed");
+//! assert_eq!(store.get(handle), b"compressed page");
+//! store.remove(handle);
+//! assert_eq!(store.usage().frames_bytes, 0);
+//! ```
+#![deny(unsafe_code)]
+
+mod arena;
+mod bins;
+mod cells;
+mod layout;
+#[cfg(test)]
+mod model;
+mod size_index;
+mod slab;
+
+pub use bins::Bins;
+pub use cells::{Cells, PagesPerCell};
+pub use layout::{Full, Growth, Handle, Layout, Usage};
+
+/// The names [`layout_by_name`] knows, the default first.
+pub fn layout_names() -> &'static [&'static str] {
+    &["bins", "cells1", "cells2", "cells4"]
+}
+
+/// An empty layout, ready for `max_bytes` bytes of items and more.
+///
+/// `None` when [`layout_names`] does not list `name`, or when the system refuses the address
+/// space, a little over twice `max_bytes` (`ulimit -v`, or strict overcommit).
+pub fn layout_by_name(name: &str, max_bytes: u64) -> Option<Box<dyn Layout>> {
+    let cells =
+        |pages| -> Option<Box<dyn Layout>> { Some(Box::new(Cells::new(pages, max_bytes).ok()?)) };
+    match name {
+        "bins" => Some(Box::new(Bins::new(max_bytes).ok()?)),
+        "cells1" => cells(PagesPerCell::One),
+        "cells2" => cells(PagesPerCell::Two),
+        "cells4" => cells(PagesPerCell::Four),
+        _ => None,
+    }
+}

@@ -1,0 +1,152 @@
+//! The keeper: a second process that outlives the supervisor.
+//!
+//! It shares the supervisor's descriptor table, so that a supervisor killed at any moment closes no
+//! userfaultfd: threads of the job then wait instead of reading zeros where their memory was. Its one
+//! job is to kill the job's processes when that happens, and to say so. (Should it be killed along
+//! with the supervisor, each process's agent does the same for its own.)
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+const ENTRIES: usize = 16384;
+const NONE: i32 = -1;
+
+/// Memory shared with the keeper.
+struct Shared {
+    /// The job has ended as it should.
+    calm: AtomicBool,
+    /// Descriptors that stand for the job's processes.
+    processes: [AtomicI32; ENTRIES],
+}
+
+/// The supervisor's side of the keeper.
+pub struct Keeper {
+    shared: &'static Shared,
+    pid: i32,
+}
+
+impl Keeper {
+    /// Starts the keeper. To be called while the process has one thread only.
+    ///
+    /// # Errors
+    /// When memory or a process cannot be had.
+    pub fn start() -> io::Result<Keeper> {
+        let shared = map_shared()?;
+        // SAFETY: getpid has no arguments.
+        let supervisor = super::process::pidfd(unsafe { libc::getpid() })?;
+        // SAFETY: a fork with a shared descriptor table; the child runs `watch` only, which
+        // allocates nothing and never returns.
+        let pid = unsafe {
+            libc::syscall(
+                libc::SYS_clone,
+                libc::CLONE_FILES | libc::SIGCHLD,
+                0,
+                0,
+                0,
+                0,
+            ) as i32
+        };
+        match pid {
+            -1 => Err(io::Error::last_os_error()),
+            0 => watch(shared, std::os::fd::AsRawFd::as_raw_fd(&supervisor)),
+            pid => {
+                // The keeper watches through this descriptor for as long as we live.
+                std::mem::forget(supervisor);
+                Ok(Keeper { shared, pid })
+            }
+        }
+    }
+
+    /// The keeper's process id.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// From now on the process behind `pidfd` dies with the supervisor. `false`: no room.
+    pub fn add(&self, pidfd: RawFd) -> bool {
+        self.shared.processes.iter().any(|entry| {
+            entry
+                .compare_exchange(NONE, pidfd, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        })
+    }
+
+    /// To be called before `pidfd` is closed.
+    pub fn remove(&self, pidfd: RawFd) {
+        for entry in &self.shared.processes {
+            if entry
+                .compare_exchange(pidfd, NONE, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return;
+            }
+        }
+    }
+
+    /// The job has ended: the keeper ends quietly.
+    pub fn dismiss(&self) {
+        self.shared.calm.store(true, Ordering::Release);
+        super::signals::send(self.pid, libc::SIGKILL);
+    }
+}
+
+fn map_shared() -> io::Result<&'static Shared> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    // SAFETY: a fresh mapping, zeroed by the kernel, never unmapped; all fields are atomics.
+    unsafe {
+        let start = libc::mmap(
+            std::ptr::null_mut(),
+            size_of::<Shared>(),
+            protection,
+            flags,
+            -1,
+            0,
+        );
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let shared = &*start.cast::<Shared>();
+        for entry in &shared.processes {
+            entry.store(NONE, Ordering::Relaxed);
+        }
+        Ok(shared)
+    }
+}
+
+fn watch(shared: &Shared, supervisor: RawFd) -> ! {
+    // SAFETY: async-signal-safe calls with valid arguments only.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, c"pleat-keeper".as_ptr());
+        let mut fds = [super::process::readable(supervisor)];
+        while fds[0].revents == 0 {
+            super::process::wait(&mut fds, None);
+        }
+    }
+    if !shared.calm.load(Ordering::Acquire) {
+        end_all(shared);
+    }
+    // SAFETY: ends this process without running anything.
+    unsafe { libc::_exit(0) }
+}
+
+fn end_all(shared: &Shared) {
+    let mut ended = false;
+    for entry in &shared.processes {
+        let pidfd = entry.load(Ordering::Acquire);
+        if pidfd != NONE {
+            super::process::signal(pidfd, libc::SIGKILL);
+            ended = true;
+        }
+    }
+    if ended {
+        let message = b"pleat: the supervisor was killed, and memory of the job with it; \
+                        the job's processes are ended\n";
+        // SAFETY: a valid buffer.
+        unsafe { libc::write(2, message.as_ptr().cast(), message.len()) };
+    }
+}

@@ -1,0 +1,41 @@
+//! The few things pleat asks of the operating system, each behind a small safe face.
+//!
+//! With `agent`, this is where the `unsafe` of pleat lives; every block says why it holds.
+
+pub mod channel;
+pub mod keeper;
+pub mod limits;
+pub mod process;
+pub mod procfs;
+pub mod ring;
+pub mod signals;
+pub mod uffd;
+
+/// The bytes of a message of plain integers without padding.
+pub fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `Plain` types have no padding, so every byte is initialised.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// Reads a message of plain integers; `None` when there are too few bytes.
+pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
+    (bytes.len() >= size_of::<T>()).then(|| {
+        // SAFETY: enough bytes, and any bytes are a valid `Plain` value.
+        unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
+    })
+}
+
+/// # Safety
+/// Implemented only for `repr(C)` structs of integers without padding.
+pub unsafe trait Plain: Copy {}
+
+// SAFETY: u32 and i32 fields in even number, then u64.
+unsafe impl Plain for pleat_wire::message::Hello {}
+// SAFETY: four u32.
+unsafe impl Plain for pleat_wire::message::Prepare {}
+// SAFETY: four 32-bit integers.
+unsafe impl Plain for pleat_wire::message::Prepared {}
+// SAFETY: two u32, a u64, and items of a u64 and two u32.
+unsafe impl Plain for pleat_wire::message::Take {}
+// SAFETY: two u32 and bytes in a multiple of four.
+unsafe impl Plain for pleat_wire::message::Taken {}

@@ -1,0 +1,49 @@
+//! What /proc says about processes: their mappings, memory, threads and children.
+//!
+//! The supervisor reads these files to decide what to manage and how close the budget is. Names in
+//! them come from the programs themselves, so every parser takes any bytes and answers with an error
+//! rather than a guess. A process that has ended shows as `NotFound` or ESRCH.
+
+mod maps;
+mod memory;
+mod pagemap;
+mod process;
+
+pub use maps::{maps, Mapping, MappingKind, MapsReader};
+pub use memory::{rollup, Rollup, Statm, StatmReader};
+pub use pagemap::present_anon_runs;
+pub use process::{
+    descendants, exe, last_cpu_of_thread, start_time, status, tgid_of_thread, LastCpuReader, Status,
+};
+
+use std::io;
+use std::str::FromStr;
+
+/// A process or thread id, as the caller's PID namespace numbers them.
+pub type Pid = i32;
+
+fn malformed(file: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("/proc: {file} is not in the known format"),
+    )
+}
+
+/// A number written in decimal.
+fn number<T: FromStr>(field: &[u8]) -> Option<T> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// The trimmed value of the line `key: value`.
+fn value<'a>(text: &'a [u8], key: &str) -> Option<&'a [u8]> {
+    text.split(|&byte| byte == b'\n').find_map(|line| {
+        let rest = line.strip_prefix(key.as_bytes())?.strip_prefix(b":")?;
+        Some(rest.trim_ascii())
+    })
+}
+
+/// The value of the line `key: 123 kB`, in bytes.
+fn kib_value(text: &[u8], key: &str) -> Option<u64> {
+    let kib: u64 = number(value(text, key)?.strip_suffix(b" kB")?)?;
+    kib.checked_mul(1024)
+}

@@ -1,0 +1,313 @@
+//! Who a process is: its name, parents, children, threads, and where a thread last ran.
+//!
+//! The fault path asks for the last CPU of a faulting thread; the rest is for following a job's
+//! processes. Command names are chosen by programs and may hold any bytes, parentheses included.
+#![forbid(unsafe_code)]
+
+use super::{kib_value, malformed, number, value, Pid};
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// Fields of /proc/PID/stat, numbered as in proc(5).
+const FIELD_PPID: usize = 4;
+const FIELD_START_TIME: usize = 22;
+const FIELD_LAST_CPU: usize = 39;
+
+/// Fields of /proc/PID/status; memory in bytes, zero for kernel threads and processes that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Command name, at most 15 bytes, special characters escaped by the kernel.
+    pub name: String,
+    /// Thread group: the id of the process.
+    pub tgid: Pid,
+    /// Parent process.
+    pub ppid: Pid,
+    /// Number of threads.
+    pub threads: u32,
+    /// Resident anonymous memory.
+    pub rss_anon_bytes: u64,
+    /// Resident file mappings.
+    pub rss_file_bytes: u64,
+    /// Resident shared memory.
+    pub rss_shmem_bytes: u64,
+    /// Page tables.
+    pub page_table_bytes: u64,
+}
+
+/// Reads /proc/PID/status; a thread id serves too.
+///
+/// # Errors
+/// The process has ended, or the text is malformed.
+pub fn status(pid: Pid) -> io::Result<Status> {
+    let text = fs::read(format!("/proc/{pid}/status"))?;
+    parse_status(&text).ok_or_else(|| malformed("status"))
+}
+
+fn parse_status(text: &[u8]) -> Option<Status> {
+    let bytes = |key| match value(text, key) {
+        None => Some(0),
+        Some(_) => kib_value(text, key),
+    };
+    Some(Status {
+        name: String::from_utf8_lossy(value(text, "Name")?).into_owned(),
+        tgid: number(value(text, "Tgid")?)?,
+        ppid: number(value(text, "PPid")?)?,
+        threads: number(value(text, "Threads")?)?,
+        rss_anon_bytes: bytes("RssAnon")?,
+        rss_file_bytes: bytes("RssFile")?,
+        rss_shmem_bytes: bytes("RssShmem")?,
+        page_table_bytes: bytes("VmPTE")?,
+    })
+}
+
+/// The process that a thread belongs to.
+///
+/// # Errors
+/// The thread has ended.
+pub fn tgid_of_thread(tid: Pid) -> io::Result<Pid> {
+    status(tid).map(|status| status.tgid)
+}
+
+/// An open file that tells on which CPU a thread ran last. It stays with its thread.
+pub struct LastCpuReader(File);
+
+impl LastCpuReader {
+    /// # Errors
+    /// `NotFound` when there is no such thread.
+    pub fn open(tid: Pid) -> io::Result<LastCpuReader> {
+        // The file under task/ leaves out sums over all threads of the process.
+        File::open(format!("/proc/{tid}/task/{tid}/stat")).map(LastCpuReader)
+    }
+
+    /// The CPU on which the thread runs or ran last. About 4 us, no allocation.
+    ///
+    /// # Errors
+    /// ESRCH when the thread has ended.
+    pub fn read(&self) -> io::Result<u32> {
+        let mut text = [0; 1024];
+        let len = self.0.read_at(&mut text, 0)?;
+        stat_field(&text[..len], FIELD_LAST_CPU).ok_or_else(|| malformed("stat"))
+    }
+}
+
+/// [`LastCpuReader`] for a single reading: 10 us.
+///
+/// # Errors
+/// The thread has ended.
+pub fn last_cpu_of_thread(tid: Pid) -> io::Result<u32> {
+    LastCpuReader::open(tid)?.read()
+}
+
+/// When a process started, in clock ticks since boot. With its id it names a process for good.
+///
+/// # Errors
+/// The process has ended.
+pub fn start_time(pid: Pid) -> io::Result<u64> {
+    let text = fs::read(format!("/proc/{pid}/stat"))?;
+    stat_field(&text, FIELD_START_TIME).ok_or_else(|| malformed("stat"))
+}
+
+/// The executable of a process; " (deleted)" is appended when it has been removed.
+///
+/// # Errors
+/// The process has ended, may not be looked at, or is a kernel thread.
+pub fn exe(pid: Pid) -> io::Result<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe"))
+}
+
+/// Field `index` (from 4 on) of a stat line: `pid (command) state ppid ...`. The command may hold
+/// parentheses and spaces, but nothing after it does.
+fn stat_field<T: std::str::FromStr>(line: &[u8], index: usize) -> Option<T> {
+    let line = line.strip_suffix(b"\n")?;
+    let command_end = line.iter().rposition(|&byte| byte == b')')?;
+    let after_command = line[command_end + 1..].strip_prefix(b" ")?;
+    number(after_command.split(|&byte| byte == b' ').nth(index - 3)?)
+}
+
+/// All processes that descend from `pid`, itself not among them, every parent before its children.
+///
+/// A process whose parent ended has been adopted and is missing, unless by one of these.
+pub fn descendants(pid: Pid) -> Vec<Pid> {
+    let mut all_children = None;
+    let mut found = vec![pid];
+    let mut seen = HashSet::from([pid]);
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        next += 1;
+        let children = children_of(parent).unwrap_or_else(|| {
+            let table = all_children.get_or_insert_with(children_of_all);
+            table.get(&parent).cloned().unwrap_or_default()
+        });
+        // An id that is used again while we look could otherwise lead in a circle.
+        found.extend(children.into_iter().filter(|&child| seen.insert(child)));
+    }
+    found.remove(0);
+    found
+}
+
+/// The children of all threads of a process; `None` where the kernel was built without that list.
+fn children_of(pid: Pid) -> Option<Vec<Pid>> {
+    let mut children = Vec::new();
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Some(children); // It has ended.
+    };
+    for thread in threads.flatten() {
+        match fs::read(thread.path().join("children")) {
+            Ok(text) => children.extend(text.split(|&byte| byte == b' ').filter_map(number::<Pid>)),
+            Err(_) if thread.path().exists() => return None,
+            Err(_) => {} // The thread has ended.
+        }
+    }
+    Some(children)
+}
+
+/// The children of every process, from the parent that each names.
+fn children_of_all() -> HashMap<Pid, Vec<Pid>> {
+    let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok()) {
+        let parent = fs::read(format!("/proc/{pid}/stat"))
+            .ok()
+            .and_then(|line| stat_field::<Pid>(&line, FIELD_PPID));
+        if let Some(parent) = parent {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    children
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command, Stdio};
+
+    /// CPU 1, parent 17649, started at tick 277374.
+    const AFTER_COMMAND: &str =
+        "R 17649 17649 3265 0 -1 4194304 101 0 0 0 0 0 0 0 20 0 1 0 277374 \
+        3133440 418 18446744073709551615 94226724974592 94226724994473 140737271327296 0 0 0 0 0 0 \
+        0 0 0 17 1 0 0 0 0 0 94226725010480 94226725012096 94227059998720 140737271331317\n";
+
+    /// A shell with a child `sleep`; both end when this is dropped.
+    struct Family(Child);
+
+    impl Family {
+        fn start() -> Family {
+            let script = "sleep 60 & echo; wait";
+            let mut shell = Command::new("sh")
+                .args(["-c", script])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut line = [0; 1];
+            std::io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut line).unwrap();
+            Family(shell)
+        }
+        fn shell(&self) -> Pid {
+            self.0.id() as Pid
+        }
+    }
+
+    impl Drop for Family {
+        fn drop(&mut self) {
+            for pid in descendants(self.shell()) {
+                let _ = Command::new("kill").arg(pid.to_string()).status();
+            }
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    #[test]
+    fn stat_fields_are_found_behind_any_command_name() {
+        for name in ["cat", "a b", ") R 1 (", "((", "x)", ""] {
+            let line = format!("17659 ({name}) {AFTER_COMMAND}");
+            assert_eq!(
+                stat_field(line.as_bytes(), FIELD_LAST_CPU),
+                Some(1u32),
+                "{name}"
+            );
+            assert_eq!(
+                stat_field(line.as_bytes(), FIELD_PPID),
+                Some(17649u32),
+                "{name}"
+            );
+            assert_eq!(
+                stat_field(line.as_bytes(), FIELD_START_TIME),
+                Some(277374u64),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_stat_line_cut_short_is_refused() {
+        let line = format!("17659 (cat) {AFTER_COMMAND}");
+        for end in 0..line.len() {
+            assert_eq!(
+                stat_field::<u32>(&line.as_bytes()[..end], FIELD_LAST_CPU),
+                None
+            );
+        }
+    }
+
+    #[test]
+    fn status_without_memory_is_that_of_a_kernel_thread() {
+        let text = b"Name:\tkworker/0:1\nTgid:\t12\nPPid:\t2\nThreads:\t1\n";
+        let status = parse_status(text).unwrap();
+        assert_eq!(
+            (status.name.as_str(), status.tgid, status.ppid),
+            ("kworker/0:1", 12, 2)
+        );
+        assert_eq!(status.rss_anon_bytes, 0);
+        assert_eq!(parse_status(b"Name:\tx\nTgid:\t12\nPPid:\t2\n"), None);
+        assert_eq!(
+            parse_status(&[text, &b"RssAnon:\tmany kB\n"[..]].concat()),
+            None
+        );
+    }
+
+    #[test]
+    fn own_status_is_that_of_this_process() {
+        let own = std::process::id() as Pid;
+        let status = status(own).unwrap();
+        assert_eq!(status.tgid, own);
+        assert_eq!(status.ppid, std::os::unix::process::parent_id() as Pid);
+        assert!(status.threads >= 1 && status.rss_anon_bytes > 0 && status.page_table_bytes > 0);
+        assert_eq!(exe(own).unwrap(), std::env::current_exe().unwrap());
+    }
+
+    #[test]
+    fn a_thread_is_found_by_its_own_id() {
+        let own = std::process::id() as Pid;
+        let (send, receive) = std::sync::mpsc::channel::<()>();
+        let waiting = std::thread::spawn(move || receive.recv());
+        for entry in fs::read_dir(format!("/proc/{own}/task")).unwrap().flatten() {
+            let tid = entry.file_name().to_str().unwrap().parse().unwrap();
+            // Threads of other tests may end at any moment; those that have not must agree.
+            assert!(tgid_of_thread(tid).is_ok_and(|tgid| tgid == own) || !entry.path().exists());
+            assert!(last_cpu_of_thread(tid).is_ok_and(|cpu| cpu < 4096) || !entry.path().exists());
+        }
+        drop(send);
+        let _ = waiting.join();
+    }
+
+    #[test]
+    fn children_and_grandchildren_are_found_both_ways() {
+        let family = Family::start();
+        let own = std::process::id() as Pid;
+        let sleeper = descendants(family.shell());
+        assert_eq!(sleeper.len(), 1, "{sleeper:?}");
+        assert_eq!(status(sleeper[0]).unwrap().ppid, family.shell());
+        let all = descendants(own);
+        let place = |pid| all.iter().position(|&other| other == pid).unwrap();
+        assert!(place(family.shell()) < place(sleeper[0]));
+        assert!(!all.contains(&own));
+        let table = children_of_all();
+        assert_eq!(table[&family.shell()], sleeper);
+        assert!(table[&own].contains(&family.shell()));
+        assert!(start_time(family.shell()).unwrap() >= start_time(own).unwrap());
+    }
+}

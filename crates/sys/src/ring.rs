@@ -1,0 +1,144 @@
+//! The memory shared with an agent: its control page, and the frames of its staging ring.
+//!
+//! The agent writes a frame before it answers a take-away, and the supervisor reads it afterwards;
+//! a frame is handed out again only when the supervisor is done with it.
+
+use pleat_wire::control::{self, Control};
+use pleat_wire::PAGE;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// The supervisor's mapping of an agent's shared memory.
+#[derive(Debug)]
+pub struct Ring {
+    start: *mut u8,
+    frames: u32,
+}
+
+// SAFETY: the control page is atomics; frames are read only by whoever holds their slot.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    /// Maps the memory that an agent has sent: a control page and `frames` frames.
+    ///
+    /// # Errors
+    /// When it is smaller than that, cannot be kept from shrinking, or cannot be mapped.
+    pub fn map(memory: &OwnedFd, frames: u32) -> io::Result<Ring> {
+        let fd = memory.as_raw_fd();
+        let len = (1 + frames as usize) * PAGE;
+        // SAFETY: plain arguments and a stat buffer that is all zeros before.
+        unsafe {
+            // Or a program that truncates it could end the supervisor with SIGBUS.
+            if libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let mut status: libc::stat = std::mem::zeroed();
+            if libc::fstat(fd, &mut status) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            if (status.st_size as usize) < len {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+            }
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let start = libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                protection,
+                libc::MAP_SHARED,
+                fd,
+                0,
+            );
+            if start == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(Ring {
+                start: start.cast(),
+                frames,
+            })
+        }
+    }
+
+    /// Frames in the ring.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// The control page.
+    pub fn control(&self) -> &Control {
+        // SAFETY: the first page of the mapping, aligned, valid for the mapping's life; all fields
+        // are atomics.
+        unsafe { &*self.start.cast::<Control>() }
+    }
+
+    /// The bytes of a frame.
+    ///
+    /// # Panics
+    /// When there is no such frame.
+    pub fn frame(&self, slot: u32) -> &[u8; PAGE] {
+        assert!(slot < self.frames);
+        // SAFETY: inside the mapping. The agent does not write the frame between its answer and
+        // the next command that names it; a program that scribbles over it on purpose spoils its
+        // own page and nothing else.
+        unsafe {
+            &*self
+                .start
+                .add((1 + slot as usize) * PAGE)
+                .cast::<[u8; PAGE]>()
+        }
+    }
+
+    /// Takes the control lock. `false` when `give_up` says so while waiting (the process died with
+    /// the lock held).
+    pub fn lock(&self, give_up: &dyn Fn() -> bool) -> bool {
+        let word = &self.control().lock;
+        let taken =
+            |to| word.compare_exchange(control::FREE, to, Ordering::Acquire, Ordering::Relaxed);
+        if taken(control::HELD).is_ok() {
+            return true;
+        }
+        while word.swap(control::CONTENDED, Ordering::Acquire) != control::FREE {
+            wait(word, control::CONTENDED, Duration::from_millis(100));
+            if word.load(Ordering::Relaxed) != control::FREE && give_up() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Lets go of the control lock.
+    pub fn unlock(&self) {
+        let word = &self.control().lock;
+        if word.swap(control::FREE, Ordering::Release) == control::CONTENDED {
+            // SAFETY: the word is valid; FUTEX_WAKE takes no other pointer.
+            unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+        }
+    }
+}
+
+fn wait(word: &AtomicU32, value: u32, limit: Duration) {
+    let timeout = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    // SAFETY: the word and the timeout are valid through the call.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            value,
+            &raw const timeout,
+        )
+    };
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and no reference outlives `self`.
+        unsafe { libc::munmap(self.start.cast(), (1 + self.frames as usize) * PAGE) };
+    }
+}

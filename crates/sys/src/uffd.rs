@@ -1,0 +1,172 @@
+//! A userfaultfd as the supervisor holds it: reading its messages, filling pages.
+//!
+//! Every errno of the fault path has a name in [`FillError`]; callers match on it and never guess.
+
+use pleat_wire::uffd as abi;
+use pleat_wire::uffd::{Message, MESSAGE_BYTES};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Most messages read at once.
+pub const BATCH: usize = 16;
+const PAGE: u64 = pleat_wire::PAGE as u64;
+
+/// Why pages could not be filled.
+#[derive(Debug)]
+pub enum FillError {
+    /// The first page is there already.
+    Exists,
+    /// An address space event waits to be read (or is under way): read it, then try again.
+    EventPending,
+    /// No managed mapping there (any more), or the range leaves it.
+    NotMapped,
+    /// The address space is gone.
+    Dead,
+    /// The kernel found no memory.
+    NoMemory,
+    /// Anything else: a bug.
+    Other(io::Error),
+}
+
+impl FillError {
+    fn of(errno: i32) -> FillError {
+        match errno {
+            libc::EEXIST => FillError::Exists,
+            libc::EAGAIN => FillError::EventPending,
+            libc::ENOENT | libc::EFAULT => FillError::NotMapped,
+            libc::ESRCH => FillError::Dead,
+            libc::ENOMEM => FillError::NoMemory,
+            other => FillError::Other(io::Error::from_raw_os_error(other)),
+        }
+    }
+}
+
+/// A userfaultfd of another process.
+#[derive(Debug)]
+pub struct Uffd(OwnedFd);
+
+impl AsRawFd for Uffd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl Uffd {
+    /// Takes over a descriptor received from an agent or with a fork event.
+    pub fn new(fd: OwnedFd) -> Uffd {
+        Uffd(fd)
+    }
+
+    /// Asks to be told of faults on absent pages in `[start, start + len)`.
+    ///
+    /// # Errors
+    /// EBUSY when another userfaultfd has the range, EINVAL when it cannot be managed, ENOMEM or
+    /// ESRCH when the mapping or address space is gone.
+    pub fn register(&self, start: u64, len: u64) -> io::Result<()> {
+        let mut argument = abi::Register {
+            range: abi::Range { start, len },
+            mode: abi::REGISTER_MODE_MISSING,
+            ioctls: 0,
+        };
+        self.ioctl(abi::IOC_REGISTER, &mut argument)
+            .map_err(io::Error::from_raw_os_error)
+    }
+
+    /// Fills pages from `bytes` and wakes who waits for them. Answers how many pages were filled,
+    /// at least one; fewer than asked when a later one exists or an event came in between.
+    ///
+    /// # Errors
+    /// See [`FillError`]; then nothing was filled.
+    pub fn copy(&self, address: u64, bytes: &[u8]) -> Result<u64, FillError> {
+        let mut argument = abi::Copy {
+            dst: address,
+            src: bytes.as_ptr() as u64,
+            len: bytes.len() as u64,
+            mode: 0,
+            copied: 0,
+        };
+        let result = self.ioctl(abi::IOC_COPY, &mut argument);
+        filled(argument.copied, bytes.len() as u64, result)
+    }
+
+    /// Fills pages with zeros, as [`Uffd::copy`].
+    ///
+    /// # Errors
+    /// As [`Uffd::copy`].
+    pub fn zero(&self, address: u64, len: u64) -> Result<u64, FillError> {
+        let mut argument = abi::ZeroPage {
+            range: abi::Range {
+                start: address,
+                len,
+            },
+            mode: 0,
+            filled: 0,
+        };
+        let result = self.ioctl(abi::IOC_ZEROPAGE, &mut argument);
+        filled(argument.filled, len, result)
+    }
+
+    /// Wakes threads that wait for these pages; they look again.
+    pub fn wake(&self, start: u64, len: u64) {
+        let mut argument = abi::Range { start, len };
+        // Fails only for an unaligned range, which no caller passes.
+        let _ = self.ioctl(abi::IOC_WAKE, &mut argument);
+    }
+
+    /// Whether the address space is gone.
+    pub fn is_dead(&self) -> bool {
+        // Page 0 is never mapped, so this never fills anything.
+        matches!(self.zero(0, PAGE), Err(FillError::Dead))
+    }
+
+    /// Reads the messages that wait, at most [`BATCH`], without blocking.
+    ///
+    /// # Errors
+    /// Any but EAGAIN, which is an empty answer; an unknown message is an error too.
+    pub fn read(&self, out: &mut Vec<Message>) -> io::Result<()> {
+        let mut bytes = [[0u8; MESSAGE_BYTES]; BATCH];
+        // SAFETY: the buffer is valid for its size.
+        let got = unsafe {
+            libc::read(
+                self.as_raw_fd(),
+                bytes.as_mut_ptr().cast(),
+                size_of_val(&bytes),
+            )
+        };
+        if got < 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => Ok(()),
+                _ => Err(error),
+            };
+        }
+        for message in &bytes[..got as usize / MESSAGE_BYTES] {
+            out.push(Message::parse(message).ok_or_else(|| {
+                io::Error::other(format!("unknown userfaultfd event {:#x}", message[0]))
+            })?);
+        }
+        Ok(())
+    }
+
+    fn ioctl<T>(&self, request: u64, argument: &mut T) -> Result<(), i32> {
+        // SAFETY: every caller in this file pairs the request with its own structure, and source
+        // buffers are borrowed for the call.
+        let result = unsafe { libc::ioctl(self.as_raw_fd(), request as _, argument) };
+        if result < 0 {
+            Err(io::Error::last_os_error()
+                .raw_os_error()
+                .unwrap_or(libc::EIO))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// A partial fill is reported with EAGAIN and the number of bytes done.
+fn filled(done: i64, wanted: u64, result: Result<(), i32>) -> Result<u64, FillError> {
+    match result {
+        Ok(()) => Ok(wanted / PAGE),
+        Err(_) if done > 0 => Ok(done as u64 / PAGE),
+        Err(errno) => Err(FillError::of(errno)),
+    }
+}

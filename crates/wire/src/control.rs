@@ -1,0 +1,40 @@
+//! The control page: a few words that agent and supervisor share.
+//!
+//! # Why there is a lock
+//!
+//! A take-away must never hit memory other than the supervisor means. `munmap` by one thread and
+//! `mmap` at the same place by another can put fresh memory, of which the kernel will not tell the
+//! supervisor, under an address that is still on a command's list; moving it away would let its
+//! owner read zeros. Two things together exclude that:
+//!
+//! - the kernel refuses UFFDIO_MOVE on the process's userfaultfd with EAGAIN from the moment an
+//!   address space change begins until its event has been *read*;
+//! - the supervisor reads events only while it holds `lock`, and raises `generation` before it lets
+//!   go; the agent moves pages only while it holds `lock` and `generation` is the command's.
+//!
+//! So a move succeeds only if no change happened between the making of the command and the move.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Most ranges that are kept out of a forked child's page table.
+pub const WIPED_MAX: usize = 128;
+
+/// First page of the shared memory; the staging ring's frames follow it.
+#[repr(C)]
+pub struct Control {
+    /// Futex lock: 0 free, 1 held, 2 held with waiters.
+    pub lock: AtomicU32,
+    /// Ranges of `wiped` in use; more than [`WIPED_MAX`] means that some were lost.
+    pub wiped_count: AtomicU32,
+    /// Raised by the supervisor for every batch of events it has read and applied.
+    pub generation: AtomicU64,
+    /// Ranges under MADV_WIPEONFORK: start and end addresses.
+    pub wiped: [[AtomicU64; 2]; WIPED_MAX],
+}
+
+/// `lock` is free.
+pub const FREE: u32 = 0;
+/// `lock` is held.
+pub const HELD: u32 = 1;
+/// `lock` is held and somebody sleeps on it.
+pub const CONTENDED: u32 = 2;

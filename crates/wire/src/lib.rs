@@ -1,0 +1,20 @@
+//! What agent and supervisor say to each other, and to the kernel about userfaultfd.
+//!
+//! Both sides build against these layouts: the agent without the standard library, inside somebody
+//! else's process; the supervisor with every byte treated as untrusted. Messages travel over a
+//! sequenced-packet socket, so one message is one packet. Nothing here allocates.
+#![no_std]
+#![forbid(unsafe_code)]
+
+pub mod control;
+pub mod message;
+pub mod uffd;
+
+/// Raised whenever a layout in this crate changes; agent and supervisor must agree.
+pub const VERSION: u32 = 1;
+
+/// Environment variable that carries the abstract socket's name to every process of a job.
+pub const SOCKET_VARIABLE: &str = "PLEAT_SOCKET";
+
+/// Bytes in a page.
+pub const PAGE: usize = 4096;

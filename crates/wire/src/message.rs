@@ -1,0 +1,132 @@
+//! Packets between agent and supervisor.
+//!
+//! Each packet starts with a `u32` kind. All are plain little structs of integers, written and read
+//! in native byte order by the two sides on the same machine.
+
+/// Most pages in one take-away command: also the size of the agent's staging areas.
+pub const TAKE_MAX: usize = 64;
+
+/// Largest packet either side sends.
+pub const PACKET_MAX: usize = core::mem::size_of::<Take>();
+
+/// Agent to supervisor, first packet of a connection.
+pub const HELLO: u32 = 1;
+/// Agent to supervisor: answer to [`PREPARE`], with the descriptors userfaultfd and shared memory.
+pub const PREPARED: u32 = 2;
+/// Agent to supervisor: answer to [`TAKE`].
+pub const TAKEN: u32 = 3;
+/// Supervisor to agent: get ready for take-aways. May carry the userfaultfd that a fork made.
+pub const PREPARE: u32 = 4;
+/// Supervisor to agent: take these pages away.
+pub const TAKE: u32 = 5;
+
+/// "Here I am."
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hello {
+    /// [`HELLO`].
+    pub kind: u32,
+    /// [`crate::VERSION`].
+    pub version: u32,
+    /// Process id as the process sees it.
+    pub pid: i32,
+    /// Thread id of the agent.
+    pub agent_thread: i32,
+    /// 1 when this is the child of a fork, 0 after an exec.
+    pub forked: u32,
+    /// Unused.
+    pub reserved: u32,
+    /// The agent's own memory, never to be managed: `[area_start, area_end)`.
+    pub area_start: u64,
+    /// End of the agent's own memory.
+    pub area_end: u64,
+}
+
+/// "Get ready."
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prepare {
+    /// [`PREPARE`].
+    pub kind: u32,
+    /// Frames of the staging ring that the agent is to create behind the control page.
+    pub ring_frames: u32,
+    /// 1 when the packet carries a userfaultfd, 0 when the agent is to make one.
+    pub has_uffd: u32,
+    /// 1 to ask for fork events (needs CAP_SYS_PTRACE).
+    pub fork_events: u32,
+}
+
+/// "Ready", or why not.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prepared {
+    /// [`PREPARED`].
+    pub kind: u32,
+    /// 0, or the errno of what failed.
+    pub error: i32,
+    /// Which step failed: `STEP_*`.
+    pub step: u32,
+    /// 1 when fork events are on.
+    pub fork_events: u32,
+}
+
+/// Making the userfaultfd failed.
+pub const STEP_USERFAULTFD: u32 = 1;
+/// The userfaultfd handshake failed.
+pub const STEP_API: u32 = 2;
+/// Making the shared memory failed.
+pub const STEP_MEMORY: u32 = 3;
+/// Registering the staging area failed.
+pub const STEP_REGISTER: u32 = 4;
+
+/// One page to take away.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TakeItem {
+    /// Its address.
+    pub address: u64,
+    /// Frame of the ring that its bytes go to.
+    pub slot: u32,
+    /// Unused.
+    pub reserved: u32,
+}
+
+/// "Take these pages away", if nothing has changed since `generation`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Take {
+    /// [`TAKE`].
+    pub kind: u32,
+    /// How many of `items` count, 1..=[`TAKE_MAX`].
+    pub count: u32,
+    /// Generation of the address space that the command was made for.
+    pub generation: u64,
+    /// The pages, in ascending runs where possible.
+    pub items: [TakeItem; TAKE_MAX],
+}
+
+/// What became of each page of a [`Take`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Taken {
+    /// [`TAKEN`].
+    pub kind: u32,
+    /// As in the command.
+    pub count: u32,
+    /// `TOOK`, `BUSY`, ... for each page.
+    pub status: [u8; TAKE_MAX],
+}
+
+/// The page is in the ring and out of the process.
+pub const TOOK: u8 = 1;
+/// Pinned for I/O or in use elsewhere: it stays.
+pub const BUSY: u8 = 2;
+/// There is no page at that address.
+pub const GONE: u8 = 3;
+/// It can never be taken while it is as it is (mlocked, read-only, a thread's own block).
+pub const UNMOVABLE: u8 = 4;
+/// The address space changed since the command was made: nothing was done.
+pub const STALE: u8 = 5;
+/// Supervisor to agent: the job's main program has ended and nothing of this process is away; the
+/// agent thread ends and the process goes on alone.
+pub const RELEASE: u32 = 6;
