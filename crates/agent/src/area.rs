@@ -18,6 +18,31 @@ const STACK: usize = 16 * PAGE;
 const STAGING: usize = TAKE_MAX * PAGE;
 const LENGTH: usize = PAGE + STACK + 2 * STAGING;
 
+extern "C" {
+    /// The library's own ELF header; the linker defines it, hidden, in every object.
+    static __ehdr_start: libc::Elf64_Ehdr;
+}
+
+/// The pages of this library's variables, as `(start, end)`: writable memory of the library, which
+/// the agent uses and which therefore must never be away.
+pub fn data() -> (usize, usize) {
+    // SAFETY: the header and the program headers behind it are part of the first mapped segment.
+    unsafe {
+        let header = &*(&raw const __ehdr_start);
+        let base = core::ptr::from_ref(header) as usize;
+        let table = (base + header.e_phoff as usize) as *const libc::Elf64_Phdr;
+        let (mut start, mut end) = (usize::MAX, 0);
+        for at in 0..usize::from(header.e_phnum) {
+            let segment = &*table.add(at);
+            if segment.p_type == libc::PT_LOAD && segment.p_flags & libc::PF_W != 0 {
+                start = start.min(base + segment.p_vaddr as usize);
+                end = end.max(base + (segment.p_vaddr + segment.p_memsz) as usize);
+            }
+        }
+        (start / PAGE * PAGE, end.next_multiple_of(PAGE))
+    }
+}
+
 /// Address of the beacon page; 0 before the first pressure.
 static BEACON: AtomicUsize = AtomicUsize::new(0);
 

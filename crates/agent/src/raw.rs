@@ -102,6 +102,22 @@ fn futex(word: &AtomicU32, operation: i32, value: u32) {
     };
 }
 
+/// Makes the page at `address` this process's own by a write access that changes nothing: an atomic
+/// "or 0", done by the kernel as part of a futex call that wakes nobody.
+///
+/// Of all ways to write to a page this is the one that never waits: where the page is absent, the
+/// kernel answers EFAULT instead of raising a fault for the supervisor, who may be waiting for us.
+/// If the program has mapped other memory there meanwhile, an "or 0" does it no harm either.
+pub fn make_own(address: usize) -> bool {
+    static NOBODY: AtomicU32 = AtomicU32::new(0);
+    let operation = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG) as usize;
+    // Operation FUTEX_OP_OR with argument 0; comparison FUTEX_OP_CMP_EQ with 0.
+    let or_zero = 2 << 28;
+    let word = core::ptr::from_ref(&NOBODY) as usize;
+    // SAFETY: the kernel checks both addresses; the only effect on the second is the "or 0".
+    unsafe { call(Sysno::futex, [word, operation, 0, 0, address, or_zero]) }.is_ok()
+}
+
 /// The process id.
 pub fn process() -> i32 {
     // SAFETY: no arguments.

@@ -151,6 +151,7 @@ extern "C" fn run(_: *mut c_void) -> c_int {
         let _ = raw::call(Sysno::prctl, [libc::PR_SET_NAME as usize, name, 0, 0, 0, 0]);
         raw::call(Sysno::gettid, [0; 6]).unwrap_or(0) as i32
     };
+    let data = area::data();
     let hello = Hello {
         kind: HELLO,
         version: pleat_wire::VERSION,
@@ -160,6 +161,8 @@ extern "C" fn run(_: *mut c_void) -> c_int {
         reserved: 0,
         area_start: area.start as u64,
         area_end: area.end() as u64,
+        data_start: data.0 as u64,
+        data_end: data.1 as u64,
     };
     serve::run(socket, area, &hello)
 }

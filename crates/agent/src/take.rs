@@ -59,19 +59,15 @@ fn move_out(tools: &Tools, generation: u64, items: &[TakeItem], status: &mut [u8
     }
 }
 
-/// Pages still shared after a fork are refused (as are pinned ones). A write access, with the bytes
-/// left as they are, makes the page this process's own; a pinned one is refused again.
+/// Pages still shared after a fork are refused (as are pinned ones). A write access that leaves the
+/// bytes as they are makes the page this process's own; a pinned one is refused again.
 fn retry_busy(tools: &Tools, generation: u64, items: &[TakeItem], status: &mut [u8]) {
     for at in 0..items.len() {
         if status[at] != message::BUSY {
             continue;
         }
         let address = items[at].address as usize;
-        // SAFETY: populating changes no byte of the page. If the program has unmapped the page and
-        // mapped another there meanwhile, that one is populated, which is as harmless. If the page
-        // is absent, the supervisor answers this thread's fault at once (the lock is not held).
-        let owned = unsafe { raw::advise(address, PAGE, libc::MADV_POPULATE_WRITE) };
-        if owned.is_err() {
+        if !raw::make_own(address) && !own_protected(tools, generation, address) {
             continue;
         }
         match move_run(tools, generation, at, address as u64, 1) {
@@ -80,6 +76,26 @@ fn retry_busy(tools: &Tools, generation: u64, items: &[TakeItem], status: &mut [
             Moved::Stale => return,
         }
     }
+}
+
+/// As [`raw::make_own`], for a page that the supervisor has write-protected after a fork.
+fn own_protected(tools: &Tools, generation: u64, address: usize) -> bool {
+    let mut argument = uffd::WriteProtect {
+        range: uffd::Range {
+            start: address as u64,
+            len: PAGE as u64,
+        },
+        mode: 0,
+    };
+    // SAFETY: the control page is mapped for the life of the process.
+    let control = unsafe { &*tools.control };
+    raw::lock(&control.lock);
+    let current = control.generation.load(Ordering::Acquire) == generation;
+    // SAFETY: the structure of this request; the kernel refuses pages that are not managed.
+    let freed =
+        current && unsafe { raw::ioctl(tools.uffd, uffd::IOC_WRITEPROTECT, &mut argument) }.is_ok();
+    raw::unlock(&control.lock);
+    freed && raw::make_own(address)
 }
 
 /// How many of the first items are neighbours in memory.

@@ -11,7 +11,9 @@ use pleat_sys::keeper::Keeper;
 use pleat_sys::process;
 use pleat_sys::procfs::{self, StatmReader};
 use std::collections::HashMap;
+use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +24,8 @@ const THREAD_BYTES: u64 = 28 << 10;
 /// taken for the programs' own text and counted.
 const FILES_COUNTED_MAX: u64 = 24 << 20;
 /// A dear sample may take this share of the time until the next: one part in so many.
-const SAMPLE_SHARE: u32 = 60;
+const SAMPLE_SHARE: u32 = 20;
+const SAMPLE_PAUSE_MIN: Duration = Duration::from_millis(50);
 
 /// How far a process has come on its way to be managed.
 pub enum Stage {
@@ -46,7 +49,7 @@ pub struct Process {
     /// How far it has come.
     pub stage: Stage,
     /// Its agent's thread id and memory.
-    pub agent: (i32, (u64, u64)),
+    pub agent: (i32, [(u64, u64); 2]),
     /// It came by a fork without exec, or its child did.
     pub shares: bool,
     /// Anonymous bytes at the last look.
@@ -57,11 +60,10 @@ pub struct Process {
     pub since: Instant,
     /// Share of its anonymous pages that is its own by the kernel's proportional count.
     own_share: f64,
-    /// Shared memory, mapped files, page tables and stacks, bytes.
+    /// Shared memory, page tables and stacks, bytes.
     extra_bytes: u64,
-    file_bytes: u64,
-    sampled: Instant,
-    pause: Duration,
+    /// Mapped files, bytes; `None` while never looked at.
+    file_bytes: Option<u64>,
 }
 
 /// All processes of the job, by process id.
@@ -71,6 +73,11 @@ pub struct Census {
     pub processes: HashMap<i32, Process>,
     own: Option<StatmReader>,
     keeper: Option<StatmReader>,
+    machine: Option<AnonPages>,
+    /// When the dear figures were last read, and how long they are to be left alone.
+    sampled: Option<(Instant, Duration)>,
+    /// Total and the machine's anonymous memory at that moment, where processes share memory.
+    anchor: Option<(u64, u64)>,
 }
 
 impl Census {
@@ -80,6 +87,9 @@ impl Census {
             processes: HashMap::new(),
             own: StatmReader::open(std::process::id() as i32).ok(),
             keeper: StatmReader::open(keeper).ok(),
+            machine: AnonPages::open(),
+            sampled: None,
+            anchor: None,
         }
     }
 
@@ -89,16 +99,14 @@ impl Census {
             statm: StatmReader::open(pid).ok()?,
             pidfd: process::pidfd(pid).ok()?,
             stage,
-            agent: (0, (0, 0)),
+            agent: (0, [(0, 0); 2]),
             shares: false,
             anon_bytes: 0,
             unknown_at_scan: 0,
             since: Instant::now(),
             own_share: 1.0,
             extra_bytes: 0,
-            file_bytes: 0,
-            sampled: Instant::now() - Duration::from_secs(60),
-            pause: Duration::ZERO,
+            file_bytes: None,
         };
         self.remove(pid, keeper);
         keeper.add(process.pidfd.as_raw_fd());
@@ -114,19 +122,29 @@ impl Census {
 
     /// Bytes the job and pleat use now, without the staging rings. Processes that are gone drop out;
     /// `dear` allows the samples that cost.
+    ///
+    /// A page shared after a fork that one side writes to becomes two, without any event. Between
+    /// two samples of the proportional figures that growth is seen in the anonymous memory of the
+    /// whole machine, which is cheap to read: the rest of the machine can only make us too careful,
+    /// and only until the next sample.
     pub fn measure(&mut self, dear: bool, keeper: &Keeper) -> u64 {
-        let mut gone = Vec::new();
-        let (mut total, mut files) = (0, 0);
-        for (pid, process) in &mut self.processes {
-            if !process.look(*pid, dear) {
-                gone.push(*pid);
-                continue;
-            }
-            total += (process.anon_bytes as f64 * process.own_share) as u64 + process.extra_bytes;
-            files += process.file_bytes;
-        }
+        let gone: Vec<i32> = self
+            .processes
+            .iter_mut()
+            .filter_map(|(pid, p)| (!p.look()).then_some(*pid))
+            .collect();
         for pid in gone {
             self.remove(pid, keeper);
+        }
+        let due = self.sampled.is_none_or(|(at, pause)| at.elapsed() >= pause);
+        let sampling = dear && due;
+        if sampling {
+            let start = Instant::now();
+            self.processes
+                .iter_mut()
+                .for_each(|(pid, process)| process.sample(*pid));
+            let pause = (start.elapsed() * SAMPLE_SHARE).max(SAMPLE_PAUSE_MIN);
+            self.sampled = Some((Instant::now(), pause));
         }
         let own = self
             .own
@@ -134,7 +152,33 @@ impl Census {
             .chain(&self.keeper)
             .map(anon_bytes_of)
             .sum::<Option<u64>>();
-        total + files.min(FILES_COUNTED_MAX) + own.unwrap_or(0)
+        let files: u64 = self.processes.values().filter_map(|p| p.file_bytes).sum();
+        let programs: u64 = self.processes.values().map(Process::bytes).sum();
+        let total = programs + files.min(FILES_COUNTED_MAX) + own.unwrap_or(0);
+        if !self.processes.values().any(|process| process.shares) {
+            self.anchor = None;
+            return total;
+        }
+        let machine = self
+            .machine
+            .as_ref()
+            .and_then(AnonPages::bytes)
+            .unwrap_or(0);
+        let (total_then, machine_then) = match self.anchor {
+            Some(anchor) if !sampling => anchor,
+            _ => *self.anchor.insert((total, machine)),
+        };
+        total.max(total_then + machine.saturating_sub(machine_then))
+    }
+
+    /// Notes that these processes share memory. The proportional figures are due at once.
+    pub fn share(&mut self, pids: &[i32]) {
+        for pid in pids {
+            if let Some(process) = self.processes.get_mut(pid) {
+                process.shares = true;
+                self.sampled = None;
+            }
+        }
     }
 
     /// Kills every process of the job.
@@ -150,9 +194,34 @@ fn anon_bytes_of(reader: &StatmReader) -> Option<u64> {
     Some(statm.resident_pages.saturating_sub(statm.shared_pages) * PAGE)
 }
 
+/// Anonymous memory of the whole machine.
+struct AnonPages(File);
+
+impl AnonPages {
+    fn open() -> Option<AnonPages> {
+        File::open("/proc/meminfo").ok().map(AnonPages)
+    }
+
+    fn bytes(&self) -> Option<u64> {
+        let mut text = [0u8; 2048];
+        let len = self.0.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(&text[..len]).ok()?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("AnonPages:"))?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+        Some(kib << 10)
+    }
+}
+
 impl Process {
-    /// Brings the figures up to date; `false` when the process is gone.
-    fn look(&mut self, pid: i32, dear: bool) -> bool {
+    /// What the process uses of the budget, mapped files apart.
+    fn bytes(&self) -> u64 {
+        (self.anon_bytes as f64 * self.own_share) as u64 + self.extra_bytes
+    }
+
+    /// Brings the cheap figure up to date; `false` when the process is gone.
+    fn look(&mut self) -> bool {
         let Ok(statm) = self.statm.read() else {
             return false;
         };
@@ -165,15 +234,11 @@ impl Process {
             }
         }
         self.anon_bytes = statm.resident_pages.saturating_sub(statm.shared_pages) * PAGE;
-        if dear && self.sampled.elapsed() >= self.pause {
-            self.sample(pid);
-        }
         true
     }
 
     /// The dear figures.
     fn sample(&mut self, pid: i32) {
-        let start = Instant::now();
         if let Ok(status) = procfs::status(pid) {
             let staging = match &self.stage {
                 Stage::Managed(link) => staging_of(link),
@@ -183,15 +248,13 @@ impl Process {
                 + status.page_table_bytes
                 + u64::from(status.threads) * THREAD_BYTES;
         }
-        if self.shares || self.file_bytes == 0 {
+        if self.shares || self.file_bytes.is_none() {
             if let Ok(rollup) = procfs::rollup(pid) {
-                self.file_bytes = rollup.pss_file_bytes;
+                self.file_bytes = Some(rollup.pss_file_bytes);
                 let anon = rollup.anonymous_bytes.max(1) as f64;
                 self.own_share = (rollup.pss_anon_bytes as f64 / anon).clamp(0.0, 1.0);
             }
         }
-        self.sampled = Instant::now();
-        self.pause = (start.elapsed() * SAMPLE_SHARE).max(Duration::from_millis(50));
     }
 }
 

@@ -64,6 +64,10 @@ meters! {
     take_commands,
     /// Forks followed.
     forks,
+    /// Forks after which shared pages were write-protected, because memory could not hold them twice.
+    protected_forks,
+    /// Pages that a write after a fork made two.
+    unshared_pages,
     /// Processes that said hello.
     processes,
     /// Processes whose memory was managed because memory ran short.

@@ -161,8 +161,8 @@ pub struct AgentLink {
     pub slots: Arc<Slots>,
     /// The agent's thread id.
     pub thread: i32,
-    /// The agent's own memory, never to be managed.
-    pub area: (u64, u64),
+    /// The agent's own memory, never to be managed: its area and its library's variables.
+    pub own: [(u64, u64); 2],
 }
 
 /// The take-away traffic of one space. At most one command is under way.
@@ -185,6 +185,8 @@ pub struct Mail {
     pub agent: Option<AgentLink>,
     /// New mappings are to be looked for.
     pub rescan: bool,
+    /// The last child that shared memory since a fork is gone.
+    pub alone: bool,
 }
 
 /// One managed address space, as other threads see it.
@@ -201,6 +203,10 @@ pub struct Link {
     pub mail: Mutex<Mail>,
     /// Its take-away traffic.
     pub take: Mutex<TakeState>,
+    /// The space it was forked from.
+    pub parent: Option<Weak<Link>>,
+    /// Spaces forked from it that live.
+    pub children: AtomicU64,
     /// Its address space is gone, or is to be given up.
     pub ended: AtomicBool,
 }

@@ -18,7 +18,7 @@ use pleat_sys::uffd::Uffd;
 use pleat_wire::message::{self, Hello, Prepare, Prepared};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -226,16 +226,16 @@ impl<'a> Supervisor<'a> {
             // Exec: the address space of before is gone.
             link.end();
         }
-        let parent = procfs::status(pid).map_or(0, |status| status.ppid);
         let Some(process) = self.census.add(pid, Stage::Ready(channel), self.keeper) else {
             return;
         };
-        process.agent = (hello.agent_thread, (hello.area_start, hello.area_end));
-        process.shares = hello.forked != 0;
+        let own = [
+            (hello.area_start, hello.area_end),
+            (hello.data_start, hello.data_end),
+        ];
+        process.agent = (hello.agent_thread, own);
         if hello.forked != 0 {
-            if let Some(parent) = self.census.processes.get_mut(&parent) {
-                parent.shares = true;
-            }
+            self.share(pid);
             if link.is_some() {
                 // The parent was managed, so the child is from its first instruction.
                 self.prepare(pid);
@@ -343,12 +343,12 @@ impl<'a> Supervisor<'a> {
         };
         self.shared.meters.managed_processes.add(1);
         let slots = self.shared.add_ring(ring);
-        let (thread, area) = process.agent;
+        let (thread, own) = process.agent;
         let agent = AgentLink {
             channel: Arc::new(channel),
             slots,
             thread,
-            area,
+            own,
         };
         let known = lock(&self.shared.by_pid).get(&pid).cloned();
         let link = match known.filter(|link| !link.ended.load(Ordering::Acquire)) {
@@ -358,10 +358,11 @@ impl<'a> Supervisor<'a> {
                 None => return,
             },
         };
-        *lock(&link.mail) = Mail {
-            agent: Some(agent),
-            rescan: true,
-        };
+        {
+            let mut mail = lock(&link.mail);
+            mail.agent = Some(agent);
+            mail.rescan = true;
+        }
         link.bell.ring();
         if let Some(process) = self.census.processes.get_mut(&pid) {
             process.stage = Stage::Managed(link);
@@ -381,6 +382,8 @@ impl<'a> Supervisor<'a> {
             bell,
             mail: Mutex::new(Mail::default()),
             take: Mutex::new(TakeState::default()),
+            parent: None,
+            children: AtomicU64::new(0),
             ended: AtomicBool::new(false),
         });
         let run_max = self.job.run_max;
@@ -416,6 +419,7 @@ impl<'a> Supervisor<'a> {
 
     /// Measures, acts, and says how long until the next look.
     fn look_at_memory(&mut self) -> Duration {
+        self.note_forks();
         let budget = self.job.budget_bytes;
         let near = self.used_bytes > budget / 2;
         let processes = self.census.measure(near, self.keeper);
@@ -510,6 +514,8 @@ impl<'a> Supervisor<'a> {
         for pid in procfs::descendants(std::process::id() as i32) {
             if pid != self.keeper.pid() && !self.census.processes.contains_key(&pid) {
                 self.census.add(pid, Stage::Silent, self.keeper);
+                // It may have been forked without exec.
+                self.share(pid);
             }
         }
         let mut names = Vec::new();
@@ -530,6 +536,24 @@ impl<'a> Supervisor<'a> {
                  LD_PRELOAD; its memory counts, but cannot be folded"
             ));
         }
+    }
+
+    /// Managed children of forks, as soon as their first fault has told who they are: they share
+    /// memory with their parents.
+    fn note_forks(&mut self) {
+        let managed: Vec<i32> = lock(&self.shared.by_pid).keys().copied().collect();
+        for pid in managed {
+            if !self.census.processes.contains_key(&pid) {
+                self.census.add(pid, Stage::Silent, self.keeper);
+                self.share(pid);
+            }
+        }
+    }
+
+    /// Notes that a process shares memory with its parent.
+    fn share(&mut self, pid: i32) {
+        let parent = procfs::status(pid).map_or(0, |status| status.ppid);
+        self.census.share(&[pid, parent]);
     }
 
     fn show(&mut self) {

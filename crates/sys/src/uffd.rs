@@ -65,7 +65,7 @@ impl Uffd {
     pub fn register(&self, start: u64, len: u64) -> io::Result<()> {
         let mut argument = abi::Register {
             range: abi::Range { start, len },
-            mode: abi::REGISTER_MODE_MISSING,
+            mode: abi::REGISTER_MODE_MISSING | abi::REGISTER_MODE_WP,
             ioctls: 0,
         };
         self.ioctl(abi::IOC_REGISTER, &mut argument)
@@ -104,6 +104,25 @@ impl Uffd {
         };
         let result = self.ioctl(abi::IOC_ZEROPAGE, &mut argument);
         filled(argument.filled, len, result)
+    }
+
+    /// Protects the present pages of a range against writing, so that the first write to each is
+    /// reported; or lets them be written again and wakes who waits for that.
+    ///
+    /// # Errors
+    /// See [`FillError`].
+    pub fn protect(&self, start: u64, len: u64, protect: bool) -> Result<(), FillError> {
+        let mode = if protect {
+            abi::WRITEPROTECT_MODE_WP
+        } else {
+            0
+        };
+        let mut argument = abi::WriteProtect {
+            range: abi::Range { start, len },
+            mode,
+        };
+        self.ioctl(abi::IOC_WRITEPROTECT, &mut argument)
+            .map_err(FillError::of)
     }
 
     /// Wakes threads that wait for these pages; they look again.

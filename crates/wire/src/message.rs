@@ -40,6 +40,10 @@ pub struct Hello {
     pub area_start: u64,
     /// End of the agent's own memory.
     pub area_end: u64,
+    /// The agent library's variables, never to be managed either: `[data_start, data_end)`.
+    pub data_start: u64,
+    /// End of the agent library's variables.
+    pub data_end: u64,
 }
 
 /// "Get ready."

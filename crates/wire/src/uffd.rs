@@ -19,7 +19,8 @@ pub const FEATURE_THREAD_ID: u64 = 1 << 8;
 pub const FEATURE_MOVE: u64 = 1 << 16;
 
 /// What the supervisor needs to follow a process.
-pub const FEATURES_FOLLOW: u64 = FEATURE_EVENT_REMAP
+pub const FEATURES_FOLLOW: u64 = FEATURE_PAGEFAULT_FLAG_WP
+    | FEATURE_EVENT_REMAP
     | FEATURE_EVENT_REMOVE
     | FEATURE_EVENT_UNMAP
     | FEATURE_THREAD_ID
@@ -27,6 +28,12 @@ pub const FEATURES_FOLLOW: u64 = FEATURE_EVENT_REMAP
 
 /// Faults on absent pages are reported.
 pub const REGISTER_MODE_MISSING: u64 = 1 << 0;
+/// Faults on write-protected pages are reported.
+pub const REGISTER_MODE_WP: u64 = 1 << 1;
+/// Protect; without it, unprotect.
+pub const WRITEPROTECT_MODE_WP: u64 = 1 << 0;
+/// Do not wake threads that wait for a page to be unprotected.
+pub const WRITEPROTECT_MODE_DONTWAKE: u64 = 1 << 1;
 /// Do not wake waiting threads.
 pub const MODE_DONTWAKE: u64 = 1 << 0;
 /// The fault was a write.
@@ -68,6 +75,19 @@ pub const IOC_COPY: u64 = iowr(0x03, 40);
 pub const IOC_ZEROPAGE: u64 = iowr(0x04, 32);
 /// Move pages within one address space: `Move`.
 pub const IOC_MOVE: u64 = iowr(0x05, 40);
+
+/// Protect pages against writing, or unprotect them: `WriteProtect`.
+pub const IOC_WRITEPROTECT: u64 = iowr(0x06, 24);
+
+/// Argument of [`IOC_WRITEPROTECT`].
+#[repr(C)]
+#[derive(Default)]
+pub struct WriteProtect {
+    /// Which pages; absent ones are passed over.
+    pub range: Range,
+    /// `WRITEPROTECT_MODE_*`.
+    pub mode: u64,
+}
 
 /// Argument of [`IOC_API`].
 #[repr(C)]

@@ -25,17 +25,19 @@ impl Space {
         let Ok(mappings) = procfs::maps(pid) else {
             return Ok(());
         };
-        let fresh: Vec<Mapping> = mappings.into_iter().filter(|m| self.is_wanted(m)).collect();
-        for mapping in fresh {
-            let (start, len) = (mapping.start, mapping.end - mapping.start);
+        let fresh: Vec<(u64, u64)> = mappings
+            .iter()
+            .flat_map(|mapping| self.fresh_parts(mapping))
+            .collect();
+        for (start, end) in fresh {
             // Refused: unmapped meanwhile, or of a kind that cannot be managed. It stays as it is.
-            if self.link.uffd.register(start, len).is_err() {
+            if self.link.uffd.register(start, end - start).is_err() {
                 continue;
             }
             self.shared.meters.registered_mappings.add(1);
-            self.unregister(mapping.start, mapping.end);
-            self.registered.insert(mapping.start, mapping.end);
-            let Ok(runs) = procfs::present_anon_runs(pid, mapping.start, mapping.end) else {
+            self.unregister(start, end);
+            self.registered.insert(start, end);
+            let Ok(runs) = procfs::present_anon_runs(pid, start, end) else {
                 continue;
             };
             let mut engine = lock(&self.shared.engine);
@@ -46,21 +48,32 @@ impl Space {
         Ok(())
     }
 
-    /// Private anonymous memory, not the agent's, and no part of it registered: a mapping is
-    /// registered as a whole, and an unregistered one never grows together with it.
-    fn is_wanted(&self, mapping: &Mapping) -> bool {
+    /// The parts of a mapping to take charge of: all of it but the agent's memory, if it is private
+    /// and anonymous. A part that overlaps what is registered is registered as a whole: a mapping
+    /// with a userfaultfd never becomes one with a mapping without.
+    fn fresh_parts(&self, mapping: &Mapping) -> Vec<(u64, u64)> {
         let kind = matches!(mapping.kind, MappingKind::Anonymous | MappingKind::Heap);
-        let agents = self.agent.as_ref().map_or((0, 0), |agent| agent.area);
-        let clear_of_agent = mapping.end <= agents.0 || mapping.start >= agents.1;
-        let known = self
-            .registered
-            .range(..mapping.end)
+        if mapping.shared || !kind {
+            return Vec::new();
+        }
+        let mut parts = vec![(mapping.start, mapping.end)];
+        for (start, end) in self.agent.iter().flat_map(|agent| agent.own) {
+            parts = parts
+                .into_iter()
+                .flat_map(|(s, e)| [(s, e.min(start).max(s)), (s.max(end).min(e), e)])
+                .collect();
+        }
+        parts.retain(|(start, end)| {
+            end.saturating_sub(*start) >= MAPPING_MIN && !self.is_registered(*start, *end)
+        });
+        parts
+    }
+
+    fn is_registered(&self, start: u64, end: u64) -> bool {
+        self.registered
+            .range(..end)
             .next_back()
-            .is_some_and(|(_, end)| *end > mapping.start);
-        kind && !mapping.shared
-            && mapping.end - mapping.start >= MAPPING_MIN
-            && clear_of_agent
-            && !known
+            .is_some_and(|(_, e)| *e > start)
     }
 
     /// In a forked child, at its first fault: what the parent had mapped but the child has not

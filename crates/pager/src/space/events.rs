@@ -3,44 +3,18 @@
 use super::{Ended, Space};
 use crate::shared::{lock, Link, Mail, TakeState};
 use pleat_sys::process::{readable, wait, Bell};
-use pleat_sys::uffd::Uffd;
+use pleat_sys::uffd::{FillError, Uffd};
 use pleat_types::{PageNo, PageRange};
 use pleat_wire::uffd::Message;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 impl Space {
-    /// Reads the messages that wait into the inbox. The agent's own faults are answered here: they
-    /// cannot wait, because commands wait for the agent, and some events for commands.
+    /// Reads the messages that wait into the inbox, with commands held back if there was an event
+    /// (rule 3).
     pub(super) fn gather(&mut self) -> Result<(), Ended> {
-        let mut agents: Vec<u64> = Vec::new();
-        loop {
-            for message in self.read_messages()? {
-                match message {
-                    Message::Fault {
-                        address, thread, ..
-                    } if self.is_agent(thread) => {
-                        agents.push(address);
-                    }
-                    other => self.inbox.push_back(other),
-                }
-            }
-            agents.retain(|address| !self.answer_agent(*address));
-            if agents.is_empty() {
-                return Ok(());
-            }
-            // An event is under way, and must be read for the answer to go through.
-            if self.link.uffd.is_dead() || self.shared.is_over() {
-                return Err(Ended);
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    /// Reads once, with commands held back if there was an event (rule 3).
-    fn read_messages(&mut self) -> Result<Vec<Message>, Ended> {
         let mut fresh = Vec::new();
         let uffd = &self.link.uffd;
         let ring = self.agent.as_ref().map(|agent| &agent.slots.ring);
@@ -58,18 +32,12 @@ impl Space {
             }
             ring.unlock();
         }
+        self.inbox.extend(fresh);
         result.map_err(|error| {
             self.shared
                 .fail(format!("cannot follow a process: {error}"));
             Ended
-        })?;
-        Ok(fresh)
-    }
-
-    fn is_agent(&self, thread: u32) -> bool {
-        self.agent
-            .as_ref()
-            .is_some_and(|agent| agent.thread as u32 == thread)
+        })
     }
 
     /// Deals with everything read so far, in order.
@@ -149,6 +117,7 @@ impl Space {
         };
         let id = lock(&self.shared.engine).fork_space(self.link.id);
         self.forget_wiped(id);
+        self.link.children.fetch_add(1, Ordering::AcqRel);
         let link = Arc::new(Link {
             id,
             pid: AtomicI32::new(0),
@@ -156,15 +125,44 @@ impl Space {
             bell,
             mail: Mutex::new(Mail::default()),
             take: Mutex::new(TakeState::default()),
+            parent: Some(Arc::downgrade(&self.link)),
+            children: AtomicU64::new(0),
             ended: AtomicBool::new(false),
         });
         let run_max = (self.pages.len() / pleat_types::PAGE_SIZE) as u32;
         let registered = self.registered.clone();
+        self.protect_shared(&link);
         match Space::new(self.shared.clone(), link, run_max, registered) {
             Some(space) => space.start(),
             None => self.shared.fail("cannot make a codec".into()),
         }
         Ok(())
+    }
+
+    /// Pages shared with a child become two when either writes to them, and the kernel tells nobody.
+    /// Where memory could not hold them all twice, both sides are write-protected, so that each
+    /// such write asks for its page first.
+    fn protect_shared(&self, child: &Link) {
+        let engine = lock(&self.shared.engine);
+        let shared = engine.space_resident_pages(child.id) as i64 * 4096;
+        let free = engine.free_bytes();
+        drop(engine);
+        if free > shared {
+            return;
+        }
+        self.shared.meters.protected_forks.add(1);
+        for uffd in [&self.link.uffd, &child.uffd] {
+            for (start, end) in &self.registered {
+                // A failure costs exactness of the account and nothing else: the mapping is gone,
+                // or an event is pending already. The next measurement sees what happened.
+                for _ in 0..1000 {
+                    match uffd.protect(*start, end - start, true) {
+                        Err(FillError::EventPending) => std::thread::yield_now(),
+                        _ => break,
+                    }
+                }
+            }
+        }
     }
 
     /// Ranges under MADV_WIPEONFORK are empty in the child.

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Faults between two looks at where the program runs.
 const FOLLOW_EVERY: u64 = 64;
+/// Most pages unshared at once.
+const UNSHARE_MAX: u64 = 16;
 /// A fault that has found no memory for so long is answered over the budget: the alternative is a
 /// program that hangs.
 const STARVED: Duration = Duration::from_millis(300);
@@ -26,6 +28,8 @@ const STARVED: Duration = Duration::from_millis(300);
 pub(super) struct Fault {
     page: PageNo,
     is_write: bool,
+    /// The page is there, but write-protected since a fork.
+    is_protected: bool,
     since: Instant,
     why: Later,
 }
@@ -62,14 +66,9 @@ impl Space {
         if self.stranger {
             self.identify(thread);
         }
-        if flags & PAGEFAULT_FLAG_WP != 0 {
-            // pleat write-protects nothing.
-            self.shared
-                .fail("a write-protection fault came that pleat did not ask for".into());
-            return Err(Ended);
-        }
         let fault = Fault {
             page: PageNo::of_address(address),
+            is_protected: flags & PAGEFAULT_FLAG_WP != 0,
             is_write: flags & PAGEFAULT_FLAG_WRITE != 0,
             since: Instant::now(),
             why: Later::Event,
@@ -120,7 +119,13 @@ impl Space {
 
     /// Looks the page up and fills it; `Some` when that has to wait.
     fn try_answer(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
-        let urgent = fault.why == Later::Memory && fault.since.elapsed() > STARVED;
+        // Without an agent nothing of this space can be taken: the child of a fork must come as far
+        // as to start one.
+        let urgent =
+            self.agent.is_none() || fault.why == Later::Memory && fault.since.elapsed() > STARVED;
+        if fault.is_protected {
+            return self.unshare(fault, urgent);
+        }
         let mut engine = lock(&self.shared.engine);
         let answer = engine.fault(self.link.id, fault.page, urgent, &mut self.plan);
         if answer == FaultAnswer::Fill {
@@ -136,13 +141,43 @@ impl Space {
             FaultAnswer::Wait => return Ok(Some(Later::Leaving)),
             FaultAnswer::NoMemory => return Ok(Some(Later::Memory)),
         };
-        if urgent {
+        if urgent && self.agent.is_some() {
             self.shared.meters.urgent_faults.add(1);
         }
         if low {
             reclaim::kick(&self.shared);
         }
         result
+    }
+
+    /// Lets a page that is shared since a fork be written to, with its neighbours if the program
+    /// goes through them in order.
+    fn unshare(&mut self, fault: &Fault, urgent: bool) -> Result<Option<Later>, Ended> {
+        let (end, window) = self.unsharing;
+        let pages = if fault.page == end {
+            (window * 2).min(UNSHARE_MAX)
+        } else {
+            1
+        };
+        if !lock(&self.shared.engine).unshare(pages, urgent) {
+            return Ok(Some(Later::Memory));
+        }
+        let (address, page) = (fault.page.address(), PAGE_SIZE as u64);
+        let result = match self.link.uffd.protect(address, pages * page, false) {
+            Err(FillError::NotMapped) if pages > 1 => self.link.uffd.protect(address, page, false),
+            other => other,
+        };
+        match result {
+            Ok(()) => {
+                self.unsharing = (fault.page.plus(pages), pages);
+                self.shared.meters.unshared_pages.add(pages);
+            }
+            Err(FillError::EventPending) => return Ok(Some(Later::Event)),
+            Err(FillError::Dead) => return Err(Ended),
+            // Unmapped since: the thread is to look again.
+            Err(_) => self.link.uffd.wake(address, page),
+        }
+        Ok(None)
     }
 
     /// Fills the planned run.
@@ -264,21 +299,6 @@ impl Space {
             .uffd
             .copy(fault.page.address(), &self.pages[..PAGE_SIZE]);
         self.conclude(fault, filled, 1, false)
-    }
-
-    /// A fault by the agent itself, while it makes a page its own that the program has given up
-    /// meanwhile: zeros, at once. What the engine thinks of the page stays as it is: the agent's
-    /// answer for it is still to come. `false` when an event must be read first.
-    pub(super) fn answer_agent(&self, address: u64) -> bool {
-        let page = PAGE_SIZE as u64;
-        match self.link.uffd.zero(address, page) {
-            Err(FillError::EventPending) => false,
-            Ok(_) => true,
-            Err(_) => {
-                self.link.uffd.wake(address, page);
-                true
-            }
-        }
     }
 
     /// Keeps this thread, and the agent, on the CPU of the faulting thread: a wake-up across CPUs

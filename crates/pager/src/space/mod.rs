@@ -29,13 +29,13 @@ use faults::Fault;
 use pleat_engine::{FillPlan, Refusal};
 use pleat_sys::channel::Received;
 use pleat_sys::process::{readable, wait};
-use pleat_types::PAGE_SIZE;
+use pleat_types::{PageNo, PAGE_SIZE};
 use pleat_wire::message::{self, Taken};
 use pleat_wire::uffd::Message;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// A space's thread with what only it knows.
@@ -57,6 +57,8 @@ pub struct Space {
     /// Faults answered, to sample the program's CPU now and then.
     answered: u64,
     cpu: Option<u32>,
+    /// End of the last run of pages that were unshared, and how long the next may be.
+    unsharing: (PageNo, u64),
     /// This address space came by a fork and its process is not known yet.
     stranger: bool,
 }
@@ -89,6 +91,7 @@ impl Space {
             pages: vec![0; run_max.max(1) as usize * PAGE_SIZE],
             answered: 0,
             cpu: None,
+            unsharing: (PageNo(0), 1),
             stranger: pid == 0,
         })
     }
@@ -140,6 +143,12 @@ impl Space {
         if let Some(agent) = mail.agent {
             self.agent = Some(agent.clone());
             lock(&self.link.take).agent = Some(agent);
+        }
+        if mail.alone && self.link.children.load(Ordering::Acquire) == 0 {
+            for (start, end) in &self.registered {
+                // What fails stays protected and is let go page by page as it is written to.
+                let _ = self.link.uffd.protect(*start, end - start, false);
+            }
         }
         if mail.rescan {
             self.adopt_new_mappings()?;
@@ -259,6 +268,12 @@ impl Space {
         // ring, which the last staged page keeps alive.
         lock(&self.link.take).agent = None;
         lock(&self.shared.engine).end_space(self.link.id);
+        if let Some(parent) = self.link.parent.as_ref().and_then(Weak::upgrade) {
+            if parent.children.fetch_sub(1, Ordering::AcqRel) == 1 {
+                lock(&parent.mail).alone = true;
+                parent.bell.ring();
+            }
+        }
         self.shared.main_bell.ring();
         self.shared.feed_starving();
     }

@@ -1,0 +1,158 @@
+//! Everything the engine counts, each line with its unit; the one list that JSON and docs come from.
+//!
+//! Gauges say how things stand now, the rest counts events since the start and never goes down.
+
+use serde::Serialize;
+
+use crate::Engine;
+
+/// A reading of the engine. "Now" marks gauges; everything else is a running total.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Bytes of the budget.
+    pub budget_bytes: u64,
+    /// Bytes free now; 0 when overdrawn.
+    pub free_bytes: u64,
+    /// Bytes over the budget now; 0 unless overdrawn.
+    pub over_bytes: u64,
+
+    /// Pages present in a program now, leaving and stuck ones included; shared by fork: once each.
+    pub resident_pages: u64,
+    /// Pages now under a command to be taken away.
+    pub leaving_pages: u64,
+    /// Pages now present that refused to be moved.
+    pub stuck_pages: u64,
+    /// Pages now away, once for each process that has them.
+    pub away_pages: u64,
+    /// Page contents now in the staging ring.
+    pub staged_pages: u64,
+    /// Page contents now in the compressed cache only.
+    pub stored_pages: u64,
+    /// Page contents now in the compressed cache and on their way to the swap file.
+    pub writing_pages: u64,
+    /// Page contents now in the swap file only.
+    pub disk_pages: u64,
+    /// Page contents now kept as one repeated word.
+    pub same_pages: u64,
+
+    /// Bytes of folded pages in the compressed cache now.
+    pub payload_bytes: u64,
+    /// Bytes of page frames the compressed cache holds now.
+    pub store_frames_bytes: u64,
+    /// Bytes of the compressed cache's tables now.
+    pub store_metadata_bytes: u64,
+    /// Bytes allocated in the swap file now.
+    pub swap_used_bytes: u64,
+    /// Bytes the swap file grew to.
+    pub swap_high_water_bytes: u64,
+    /// Bytes the compressed cache is to give up now because it was not allowed to grow.
+    pub owed_bytes: u64,
+
+    /// Demand pages that were filled with zeros.
+    pub filled_zero_pages: u64,
+    /// Demand pages that were thought present.
+    pub filled_resident_pages: u64,
+    /// Demand pages brought back from the staging ring.
+    pub filled_staged_pages: u64,
+    /// Demand pages decompressed from the compressed cache.
+    pub filled_stored_pages: u64,
+    /// Demand pages made from one repeated word.
+    pub filled_same_pages: u64,
+    /// Demand pages read from the swap file.
+    pub filled_disk_pages: u64,
+    /// Pages brought back because a neighbour was wanted.
+    pub prefetched_pages: u64,
+    /// Pages zeroed because a neighbour was touched for the first time.
+    pub prezeroed_pages: u64,
+    /// Faults answered with "wait".
+    pub fault_waits: u64,
+    /// Faults answered with "no memory".
+    pub fault_no_memory: u64,
+
+    /// Pages chosen to be taken away.
+    pub chosen_pages: u64,
+    /// Pages taken away.
+    pub taken_pages: u64,
+    /// Pages taken that nobody wanted any more.
+    pub taken_void_pages: u64,
+    /// Pages refused because they were busy.
+    pub refused_busy_pages: u64,
+    /// Pages refused because they were not there.
+    pub refused_gone_pages: u64,
+    /// Pages refused because they cannot be moved.
+    pub refused_unmovable_pages: u64,
+    /// Pages whose command was cancelled.
+    pub refused_stale_pages: u64,
+
+    /// Pages folded into one repeated word.
+    pub folded_same_pages: u64,
+    /// Pages folded into fewer bytes.
+    pub folded_packed_pages: u64,
+    /// Pages that did not compress and were kept as they are.
+    pub folded_raw_pages: u64,
+    /// Pages folded after nobody wanted them any more.
+    pub folded_void_pages: u64,
+    /// Bytes that folding left of the packed and raw pages.
+    pub folded_bytes: u64,
+
+    /// Demand pages found on the expense list (castro03, section 3).
+    pub expense_hits: u64,
+    /// Demand pages found on the profit list.
+    pub profit_hits: u64,
+    /// Times the sizing policy let the compressed cache grow.
+    pub growths: u64,
+    /// Times it did not, so that the oldest pages have to go.
+    pub growths_denied: u64,
+    /// Times a cell was freed by relocation on the policy's advice.
+    pub shrinks_relocated: u64,
+    /// Times the oldest page was given up instead.
+    pub shrinks_released: u64,
+    /// Cells compacted by the layout.
+    pub compactions: u64,
+    /// Items moved to another cell by the layout.
+    pub relocations: u64,
+
+    /// Clusters planned.
+    pub writes_planned: u64,
+    /// Clusters written.
+    pub writes_done: u64,
+    /// Clusters whose write failed.
+    pub writes_failed: u64,
+    /// Pages written.
+    pub written_pages: u64,
+    /// Bytes written, padding to whole fragments included.
+    pub written_bytes: u64,
+}
+
+impl Engine {
+    /// Everything counted so far, and how things stand now.
+    pub fn counters(&self) -> Counters {
+        let bodies = self.cache.bodies.counts();
+        let usage = self.cache.layout.usage();
+        let swap = self.cache.swap.as_ref().map(|swap| &swap.space);
+        let free = self.free_bytes();
+        Counters {
+            budget_bytes: self.settings.budget_bytes,
+            free_bytes: free.max(0) as u64,
+            over_bytes: free.min(0).unsigned_abs(),
+            resident_pages: self.pages.present(),
+            leaving_pages: self.pages.leaving,
+            stuck_pages: self.pages.stuck,
+            away_pages: self.pages.away,
+            staged_pages: bodies.staged,
+            stored_pages: bodies.stored,
+            writing_pages: bodies.writing,
+            disk_pages: bodies.disk,
+            same_pages: bodies.same,
+            payload_bytes: usage.payload_bytes,
+            store_frames_bytes: usage.frames_bytes,
+            store_metadata_bytes: usage.metadata_bytes,
+            compactions: usage.compactions,
+            relocations: usage.relocations,
+            swap_used_bytes: swap.map_or(0, |space| space.used_bytes()),
+            swap_high_water_bytes: swap.map_or(0, |space| space.high_water_bytes()),
+            owed_bytes: self.cache.owed_bytes,
+            ..self.cache.totals
+        }
+    }
+}

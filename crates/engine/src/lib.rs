@@ -1,0 +1,158 @@
+//! The page cache itself: a deterministic state machine without I/O.
+//!
+//! A driver (the pager, the simulator) reports what happens to pages and asks what to do. The
+//! engine keeps the page table of every address space, the order of resident pages, the compressed
+//! cache and the map of the swap file; it never compresses, reads, writes, waits or looks at a
+//! clock. The same calls in the same order give the same answers.
+//!
+//! One page's way, by the files that follow it:
+//!
+//! ```text
+//!            fault / filled                 choose_victims / taken        folded
+//!  program <---------------- fault.rs   evict.rs ----------------> Staged -----> compressed cache
+//!     |                          ^          ^                                     (cache.rs,
+//!     | munmap, mremap, fork     |          |                                      order.rs)
+//!     v                          |          |                                        |
+//!  spaces.rs -------------> space.rs, table.rs, residents.rs           writeout.rs <--+
+//!                                                                          |
+//!                                                                          v
+//!                                                             swap file (pleat-backing)
+//! ```
+//!
+//! ```
+//! use pleat_engine::{Engine, FaultAnswer, FillItem, FillPlan, Settings};
+//! use pleat_types::{PageNo, PageRange};
+//!
+//! let settings = Settings { budget_bytes: 1 << 20, reserve_bytes: 1 << 16, run_max: 16, swap: None };
+//! let layout = pleat_store::layout_by_name("bins", settings.budget_bytes).unwrap();
+//! let sizing = pleat_policy::sizing_by_name("castro03").unwrap();
+//! let mut engine = Engine::new(settings, layout, sizing);
+//!
+//! let space = engine.add_space();
+//! let mut plan = FillPlan::default();
+//! assert_eq!(engine.fault(space, PageNo(7), false, &mut plan), FaultAnswer::Fill);
+//! assert_eq!(plan.items, [FillItem::Zero]);
+//! engine.filled(space, PageRange::new(PageNo(7), 1));
+//! assert_eq!(engine.counters().resident_pages, 1);
+//! ```
+#![forbid(unsafe_code)]
+
+mod bodies;
+mod cache;
+mod counters;
+mod evict;
+mod fault;
+mod order;
+mod preset;
+mod residents;
+mod space;
+mod spaces;
+mod streams;
+mod table;
+mod types;
+mod valid;
+mod writeout;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use pleat_policy::Sizing;
+use pleat_store::Layout;
+use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
+
+pub use counters::Counters;
+pub use preset::{preset, preset_names, Preset};
+pub use types::{
+    BodyId, FaultAnswer, FillItem, FillPlan, ReadRequest, Refusal, Settings, SwapSettings,
+    WriteItem, WriteOutcome, WritePlan,
+};
+
+use cache::Cache;
+use space::{PageCounts, Space};
+use table::PageState;
+
+/// The page cache of one job.
+///
+/// ```text
+/// free == budget - foreign - present pages - staged pages - compressed cache
+/// foreign == total as last measured - what the engine tracked then
+/// ```
+pub struct Engine {
+    settings: Settings,
+    spaces: BTreeMap<SpaceId, Space>,
+    next_space: u32,
+    pages: PageCounts,
+    cache: Cache,
+    /// Memory in use that is not tracked here. Negative when pages shared by fork are tracked
+    /// more than once.
+    foreign_bytes: i64,
+    /// Last age stamp given out.
+    clock: u64,
+    /// The last attempt to choose victims found none, and none have come since.
+    starved: bool,
+    /// Pages of a range while it is forgotten or moved; kept for its memory.
+    scratch: Vec<(PageNo, PageState)>,
+}
+
+impl Engine {
+    /// An engine that tracks nothing yet.
+    ///
+    /// # Panics
+    /// When `run_max` is 0 or a fragment has no bytes.
+    pub fn new(settings: Settings, layout: Box<dyn Layout>, sizing: Box<dyn Sizing>) -> Engine {
+        assert!(settings.run_max > 0, "a fault fills at least one page");
+        Engine {
+            settings,
+            spaces: BTreeMap::new(),
+            next_space: 0,
+            pages: PageCounts::default(),
+            cache: Cache::new(settings.budget_bytes, settings.swap, layout, sizing),
+            foreign_bytes: 0,
+            clock: 0,
+            starved: false,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Job and supervisor together use that much memory at this moment.
+    pub fn measured(&mut self, total_bytes: u64) {
+        self.foreign_bytes = total_bytes as i64 - self.tracked_bytes() as i64;
+    }
+
+    /// Memory free for the job; negative when the budget is overdrawn.
+    pub fn free_bytes(&self) -> i64 {
+        self.settings.budget_bytes as i64 - self.foreign_bytes - self.tracked_bytes() as i64
+    }
+
+    /// Pages shared by a fork are about to become several, by being written to. Counts their memory
+    /// until the next measurement; `false`, and nothing counted, when there is not so much free and
+    /// the matter is not urgent.
+    pub fn unshare(&mut self, pages: u64, urgent: bool) -> bool {
+        let bytes = (pages * PAGE_SIZE as u64) as i64;
+        let granted = urgent || self.free_bytes() >= bytes;
+        if granted {
+            self.foreign_bytes += bytes;
+        }
+        granted
+    }
+
+    /// Pages that the engine knows to be present in a space; 0 when there is no such space.
+    pub fn space_resident_pages(&self, space: SpaceId) -> u64 {
+        self.spaces
+            .get(&space)
+            .map_or(0, |space| space.count().present())
+    }
+
+    /// Pages in programs and in the staging ring, and the compressed cache with its metadata.
+    fn tracked_bytes(&self) -> u64 {
+        let pages = self.pages.present() + self.cache.bodies.counts().staged;
+        pages * PAGE_SIZE as u64 + self.cache.cache_bytes()
+    }
+
+    fn next_stamp(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+}

@@ -1,0 +1,146 @@
+//! The order in which the resident pages of one space came: first in, first to be taken away.
+//!
+//! There is no accessed bit to read from user space, so age is the time since a page was put in
+//! place. Entries are not removed when a page goes another way; they are recognised as outdated
+//! by their stamp and swept up when they outnumber the rest.
+
+use std::collections::VecDeque;
+
+use pleat_types::PageNo;
+
+use crate::table::{PageState, PageTable};
+
+/// Outdated entries tolerated whatever the number of live ones.
+const OUTDATED_MIN: usize = 64;
+
+/// Queue of (page, stamp), oldest first, stamps ascending.
+///
+/// An entry is live while the page table says `Resident` with the very same stamp; each resident
+/// page has exactly one live entry: `live <= queue.len() <= 2 * live + OUTDATED_MIN`.
+#[derive(Clone, Default)]
+pub(crate) struct Residents {
+    queue: VecDeque<(PageNo, u64)>,
+    live: usize,
+}
+
+impl Residents {
+    /// A page came that is younger than all others.
+    pub(crate) fn push_youngest(&mut self, page: PageNo, stamp: u64) {
+        debug_assert!(self.queue.back().is_none_or(|&(_, last)| last < stamp));
+        self.queue.push_back((page, stamp));
+        self.live += 1;
+    }
+
+    /// A page came back with its old stamp. Only pages chosen before it can be older, so the
+    /// place is found within a few steps of the old end.
+    pub(crate) fn restore(&mut self, page: PageNo, stamp: u64) {
+        let older = self
+            .queue
+            .iter()
+            .take_while(|&&(_, other)| other < stamp)
+            .count();
+        self.queue.insert(older, (page, stamp));
+        self.live += 1;
+    }
+
+    /// The oldest page, which stays in the queue.
+    pub(crate) fn oldest(&mut self, table: &PageTable) -> Option<(PageNo, u64)> {
+        while let Some(&(page, stamp)) = self.queue.front() {
+            if is_live(table, page, stamp) {
+                return Some((page, stamp));
+            }
+            self.queue.pop_front();
+        }
+        None
+    }
+
+    /// Takes out the entry that `oldest` returned, whose page gets another state now.
+    pub(crate) fn pop_oldest(&mut self) {
+        self.queue.pop_front();
+    }
+
+    /// A resident page got another state or stamp (the table says so already).
+    pub(crate) fn outdated(&mut self, table: &PageTable) {
+        self.live -= 1;
+        if self.queue.len() > 2 * self.live + OUTDATED_MIN {
+            self.queue
+                .retain(|&(page, stamp)| is_live(table, page, stamp));
+        }
+    }
+
+    /// Whether the queue and the table tell the same story.
+    pub(crate) fn is_valid(&self, table: &PageTable) -> bool {
+        let live = self
+            .queue
+            .iter()
+            .filter(|&&(page, stamp)| is_live(table, page, stamp))
+            .count();
+        let resident = table
+            .known()
+            .filter(|(_, state)| matches!(state, PageState::Resident { .. }))
+            .count();
+        let ascending = self
+            .queue
+            .iter()
+            .zip(self.queue.iter().skip(1))
+            .all(|(a, b)| a.1 < b.1);
+        live == self.live
+            && live == resident
+            && ascending
+            && self.queue.len() <= 2 * live + OUTDATED_MIN
+    }
+}
+
+fn is_live(table: &PageTable, page: PageNo, stamp: u64) -> bool {
+    table.get(page) == PageState::Resident { stamp }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resident(count: u64) -> (Residents, PageTable) {
+        let (mut residents, mut table) = (Residents::default(), PageTable::default());
+        for page in 0..count {
+            table.set(PageNo(page), PageState::Resident { stamp: page });
+            residents.push_youngest(PageNo(page), page);
+        }
+        (residents, table)
+    }
+
+    #[test]
+    fn the_oldest_page_still_resident_comes_first() {
+        let (mut residents, mut table) = resident(3);
+        table.set(PageNo(0), PageState::Unknown);
+        residents.outdated(&table);
+        assert_eq!(residents.oldest(&table), Some((PageNo(1), 1)));
+    }
+
+    #[test]
+    fn outdated_entries_never_outnumber_the_live_ones_for_long() {
+        let (mut residents, mut table) = resident(1000);
+        for page in (1..1000).rev() {
+            table.set(PageNo(page), PageState::Unknown);
+            residents.outdated(&table);
+            assert!(residents.queue.len() <= 2 * residents.live + OUTDATED_MIN);
+        }
+        assert!(residents.is_valid(&table));
+    }
+
+    #[test]
+    fn a_restored_page_is_as_old_as_it_was() {
+        let (mut residents, mut table) = resident(4);
+        for page in [0, 1] {
+            assert_eq!(residents.oldest(&table), Some((PageNo(page), page)));
+            residents.pop_oldest();
+            table.set(PageNo(page), PageState::Leaving { stamp: page });
+            residents.outdated(&table);
+        }
+        for page in [0, 1] {
+            table.set(PageNo(page), PageState::Resident { stamp: page });
+            residents.restore(PageNo(page), page);
+        }
+        assert!(residents.is_valid(&table));
+        assert_eq!(residents.oldest(&table), Some((PageNo(0), 0)));
+    }
+}

@@ -1,0 +1,302 @@
+//! One address space: its page table, the age of its resident pages, and the commands to take
+//! pages that are under way. `Space::change` is the one place where a page changes its state.
+//!
+//! A command names an address. Between choosing and report the page may be given up or moved by
+//! the program, and another may come to that address. So each command that no longer simply means
+//! "the page at its address" has a list of the pages its report may be about. A page taken is
+//! given to all of them: those that are really present never fault and so never see it.
+
+use std::collections::HashMap;
+
+use pleat_types::{PageNo, PageRange};
+
+use crate::residents::Residents;
+use crate::streams::Streams;
+use crate::table::{PageState, PageTable};
+use crate::BodyId;
+
+/// Page table entries by state, over all spaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PageCounts {
+    pub(crate) resident: u64,
+    pub(crate) leaving: u64,
+    pub(crate) stuck: u64,
+    pub(crate) away: u64,
+}
+
+impl PageCounts {
+    /// Pages that occupy memory of a program.
+    pub(crate) fn present(&self) -> u64 {
+        self.resident + self.leaving + self.stuck
+    }
+
+    pub(crate) fn add(&mut self, other: PageCounts) {
+        self.resident += other.resident;
+        self.leaving += other.leaving;
+        self.stuck += other.stuck;
+        self.away += other.away;
+    }
+
+    fn of(&mut self, state: PageState) -> Option<&mut u64> {
+        match state {
+            PageState::Unknown => None,
+            PageState::Resident { .. } => Some(&mut self.resident),
+            PageState::Leaving { .. } => Some(&mut self.leaving),
+            PageState::Stuck => Some(&mut self.stuck),
+            PageState::Away(_) => Some(&mut self.away),
+        }
+    }
+
+    fn enter(&mut self, state: PageState) {
+        self.of(state).into_iter().for_each(|count| *count += 1);
+    }
+
+    fn leave(&mut self, state: PageState) {
+        self.of(state).into_iter().for_each(|count| *count -= 1);
+    }
+}
+
+/// Which pages a report is about.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Subject {
+    /// None: given up meanwhile, or there was no such command.
+    Nothing,
+    /// The page at the address of the command, as usual.
+    Same(PageNo),
+    /// Pages that moved or came to that address meanwhile.
+    Strays(Vec<PageNo>),
+}
+
+impl Subject {
+    pub(crate) fn pages(&self) -> &[PageNo] {
+        match self {
+            Subject::Nothing => &[],
+            Subject::Same(page) => std::slice::from_ref(page),
+            Subject::Strays(pages) => pages,
+        }
+    }
+}
+
+/// An address space.
+#[derive(Clone, Default)]
+pub(crate) struct Space {
+    pub(crate) table: PageTable,
+    pub(crate) residents: Residents,
+    pub(crate) streams: Streams,
+    /// Commands that do not simply mean the page at their address (the key). Every page listed is
+    /// `Leaving`. Almost always empty.
+    strays: HashMap<PageNo, Vec<PageNo>>,
+}
+
+impl Space {
+    /// Whether the program may find another page at this address than a command meant to take.
+    pub(crate) fn is_contested(&self, page: PageNo) -> bool {
+        !self.strays.is_empty() && self.strays.contains_key(&page)
+    }
+
+    /// Changes the state of one page; returns what it was.
+    pub(crate) fn change(
+        &mut self,
+        page: PageNo,
+        to: PageState,
+        counts: &mut PageCounts,
+    ) -> PageState {
+        let from = self.table.set(page, to);
+        assert!(
+            from.may_become(to),
+            "page {page:?} went from {from:?} to {to:?}"
+        );
+        counts.leave(from);
+        counts.enter(to);
+        if matches!(from, PageState::Resident { .. }) {
+            self.residents.outdated(&self.table);
+        }
+        from
+    }
+
+    /// A page is present at this address, younger than all others; returns what the state was.
+    pub(crate) fn arrive(
+        &mut self,
+        page: PageNo,
+        stamp: u64,
+        counts: &mut PageCounts,
+    ) -> PageState {
+        if self.is_contested(page) {
+            let strays = self.strays.entry(page).or_default();
+            if !strays.contains(&page) {
+                strays.push(page);
+            }
+            return self.change(page, PageState::Leaving { stamp }, counts);
+        }
+        let before = self.change(page, PageState::Resident { stamp }, counts);
+        self.residents.push_youngest(page, stamp);
+        before
+    }
+
+    /// The oldest resident page and its stamp.
+    pub(crate) fn oldest(&mut self) -> Option<(PageNo, u64)> {
+        self.residents.oldest(&self.table)
+    }
+
+    /// Puts the oldest resident page, just looked up, under a command.
+    pub(crate) fn choose_oldest(&mut self, page: PageNo, stamp: u64, counts: &mut PageCounts) {
+        self.residents.pop_oldest();
+        self.change(page, PageState::Leaving { stamp }, counts);
+    }
+
+    /// A page whose command was cancelled is resident again and as old as it was.
+    pub(crate) fn restore(&mut self, page: PageNo, counts: &mut PageCounts) {
+        let PageState::Leaving { stamp } = self.table.get(page) else {
+            return;
+        };
+        self.change(page, PageState::Resident { stamp }, counts);
+        self.residents.restore(page, stamp);
+    }
+
+    /// A command was reported on and is over: which pages was it about? All are `Leaving`.
+    pub(crate) fn settle(&mut self, page: PageNo) -> Subject {
+        if !self.strays.is_empty() {
+            match self.strays.remove(&page) {
+                Some(pages) if pages.is_empty() => return Subject::Nothing,
+                Some(pages) => return Subject::Strays(pages),
+                None if self.is_stray(page) => return Subject::Nothing,
+                None => {}
+            }
+        }
+        match self.table.get(page) {
+            PageState::Leaving { .. } => Subject::Same(page),
+            _ => Subject::Nothing,
+        }
+    }
+
+    /// Whether a page is on the list of a command under way.
+    pub(crate) fn is_stray(&self, page: PageNo) -> bool {
+        self.strays.values().flatten().any(|&stray| stray == page)
+    }
+
+    /// No command is about this page any more; returns whether one was.
+    pub(crate) fn strike(&mut self, page: PageNo) -> bool {
+        let mut found = false;
+        for pages in self.strays.values_mut() {
+            let before = pages.len();
+            pages.retain(|&stray| stray != page);
+            found |= pages.len() < before;
+        }
+        found
+    }
+
+    /// Makes a range unknown and appends what was there. Commands under way remain, for their
+    /// reports are still to come, but are no longer about these pages.
+    pub(crate) fn forget(
+        &mut self,
+        range: PageRange,
+        counts: &mut PageCounts,
+        out: &mut Vec<(PageNo, PageState)>,
+    ) {
+        let first = out.len();
+        self.detach(range, counts, out);
+        for &(page, state) in &out[first..] {
+            if matches!(state, PageState::Leaving { .. }) && !self.strike(page) {
+                self.strays.insert(page, Vec::new());
+            }
+        }
+    }
+
+    /// Makes a range unknown, appends what was there, and leaves the commands to the caller.
+    pub(crate) fn detach(
+        &mut self,
+        range: PageRange,
+        counts: &mut PageCounts,
+        out: &mut Vec<(PageNo, PageState)>,
+    ) {
+        let first = out.len();
+        self.table.drain(range, out);
+        for &(_, state) in &out[first..] {
+            counts.leave(state);
+            if matches!(state, PageState::Resident { .. }) {
+                self.residents.outdated(&self.table);
+            }
+        }
+    }
+
+    /// What was detached at `from` is now at `to`, where nothing is known.
+    pub(crate) fn attach(
+        &mut self,
+        (from, to): (PageNo, PageNo),
+        state: PageState,
+        stamp: u64,
+        counts: &mut PageCounts,
+    ) {
+        match state {
+            PageState::Unknown | PageState::Away(_) => {
+                self.change(to, state, counts);
+            }
+            PageState::Stuck if !self.is_contested(to) => {
+                self.change(to, state, counts);
+            }
+            PageState::Stuck | PageState::Resident { .. } => {
+                self.arrive(to, stamp, counts);
+            }
+            PageState::Leaving { .. } => {
+                self.redirect(from, to);
+                self.change(to, state, counts);
+            }
+        }
+    }
+
+    /// The commands about the page that was at `from` are about the one at `to` now.
+    fn redirect(&mut self, from: PageNo, to: PageNo) {
+        if self.is_stray(from) {
+            for page in self
+                .strays
+                .values_mut()
+                .flatten()
+                .filter(|page| **page == from)
+            {
+                *page = to;
+            }
+        } else {
+            self.strays.insert(from, vec![to]);
+        }
+        if let Some(pages) = self
+            .strays
+            .get_mut(&to)
+            .filter(|pages| !pages.contains(&to))
+        {
+            pages.push(to);
+        }
+    }
+
+    /// A copy for a forked child, in which nothing is under way.
+    pub(crate) fn fork(&self) -> Space {
+        Space {
+            strays: HashMap::new(),
+            streams: Streams::default(),
+            ..self.clone()
+        }
+    }
+
+    /// Every body that a page of this space names, once per page.
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyId> + '_ {
+        self.table.known().filter_map(|(_, state)| match state {
+            PageState::Away(body) => Some(body),
+            _ => None,
+        })
+    }
+
+    /// Counts the states by looking at every page.
+    pub(crate) fn count(&self) -> PageCounts {
+        let mut counts = PageCounts::default();
+        self.table
+            .known()
+            .for_each(|(_, state)| counts.enter(state));
+        counts
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        let leaving = |page: &PageNo| matches!(self.table.get(*page), PageState::Leaving { .. });
+        self.table.is_valid()
+            && self.residents.is_valid(&self.table)
+            && self.strays.values().flatten().all(leaving)
+    }
+}

@@ -1,0 +1,121 @@
+//! Address spaces as the kernel reports them: made, forked, ended; ranges given up or moved.
+//!
+//! Costs follow the pages known in a range, never its length.
+
+use pleat_types::{PageNo, PageRange, SpaceId, PAGE_SIZE};
+
+use crate::space::Space;
+use crate::table::PageState;
+use crate::Engine;
+
+impl Engine {
+    /// A new address space of which nothing is known. Its number is never used again.
+    pub fn add_space(&mut self) -> SpaceId {
+        self.insert_space(Space::default())
+    }
+
+    /// A forked child: its pages are what the parent's are at this moment. Pages present in both
+    /// are counted twice, and the difference taken as shared until memory is measured again.
+    ///
+    /// # Panics
+    /// When the parent does not exist or a page of it is leaving: the command would have to be
+    /// settled for both.
+    pub fn fork_space(&mut self, parent: SpaceId) -> SpaceId {
+        let child = self
+            .spaces
+            .get(&parent)
+            .expect("the parent of a fork exists")
+            .fork();
+        let counts = child.count();
+        assert_eq!(
+            counts.leaving, 0,
+            "{parent:?} is forked while pages of it are leaving"
+        );
+        child
+            .bodies()
+            .for_each(|body| self.cache.bodies.add_reference(body));
+        self.pages.add(counts);
+        self.foreign_bytes -= (counts.present() * PAGE_SIZE as u64) as i64;
+        self.insert_space(child)
+    }
+
+    fn insert_space(&mut self, space: Space) -> SpaceId {
+        let id = SpaceId(self.next_space);
+        self.next_space += 1;
+        self.spaces.insert(id, space);
+        id
+    }
+
+    /// The address space is gone (exit, exec). Reports of its commands may still come.
+    pub fn end_space(&mut self, space: SpaceId) {
+        self.forget(
+            space,
+            PageRange {
+                start: PageNo(0),
+                end: PageNo(u64::MAX),
+            },
+        );
+        self.spaces.remove(&space);
+    }
+
+    /// These pages are present and were unknown; they are the youngest now. Stuck ones get another
+    /// chance, all others of the range are left alone. Their memory was part of the last
+    /// measurement and is only counted under another name from now on.
+    pub fn adopt(&mut self, space: SpaceId, range: PageRange) {
+        let before = self.pages.present();
+        for page in range.pages() {
+            let stamp = self.next_stamp();
+            let Some(space) = self.spaces.get_mut(&space) else {
+                return;
+            };
+            if matches!(space.table.get(page), PageState::Unknown | PageState::Stuck) {
+                space.arrive(page, stamp, &mut self.pages);
+            }
+        }
+        self.starved = false;
+        let adopted = ((self.pages.present() - before) * PAGE_SIZE as u64) as i64;
+        self.foreign_bytes -= adopted.min(self.foreign_bytes.max(0));
+    }
+
+    /// These pages were given up (munmap, madvise): unknown from now on, a later fault gets zeros.
+    pub fn forget(&mut self, space: SpaceId, range: PageRange) {
+        let mut known = std::mem::take(&mut self.scratch);
+        if let Some(space) = self.spaces.get_mut(&space) {
+            space.forget(range, &mut self.pages, &mut known);
+        }
+        for (_, state) in known.drain(..) {
+            if let PageState::Away(body) = state {
+                self.cache.release(body);
+            }
+        }
+        self.scratch = known;
+    }
+
+    /// The program moved `count` pages (mremap). What was at the destination is forgotten; pages
+    /// present become the youngest; the source is unknown afterwards.
+    ///
+    /// A command under way follows its page. Should pages of the source be leaving while commands
+    /// to the destination are under way too, the caller must settle the latter first: which report
+    /// is about which page could not be told.
+    ///
+    /// # Panics
+    /// When the two ranges overlap, which the kernel forbids.
+    pub fn remap(&mut self, space: SpaceId, from: PageNo, to: PageNo, count: u64) {
+        let (source, target) = (PageRange::new(from, count), PageRange::new(to, count));
+        let apart = source.end <= target.start || target.end <= source.start;
+        assert!(apart, "mremap from {source:?} to {target:?} overlaps");
+        self.forget(space, target);
+        let mut known = std::mem::take(&mut self.scratch);
+        if let Some(space) = self.spaces.get_mut(&space) {
+            space.detach(source, &mut self.pages, &mut known);
+        }
+        for (page, state) in known.drain(..) {
+            let stamp = self.next_stamp();
+            let target = PageNo(page.0 - from.0 + to.0);
+            if let Some(space) = self.spaces.get_mut(&space) {
+                space.attach((page, target), state, stamp, &mut self.pages);
+            }
+        }
+        self.scratch = known;
+    }
+}

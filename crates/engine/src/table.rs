@@ -1,0 +1,250 @@
+//! The page table of one address space: what became of each page.
+//!
+//! Sparse in chunks of 512 pages, so that giving up a range of terabytes costs only what is known
+//! in it. A page never heard of is [`PageState::Unknown`] and takes no room.
+
+use std::collections::BTreeMap;
+
+use pleat_types::{PageNo, PageRange};
+
+use crate::BodyId;
+
+const CHUNK_PAGES: u64 = 512;
+
+/// Where a page is.
+///
+/// ```text
+///              adopt, filled
+///   Unknown ------------------> Resident <----------------+-----------+
+///      ^                         |    ^                   |           |
+///      | forget,          choose |    | refused           | filled    | filled, adopt
+///      | from any         victims|    | (busy, stale)     |           |
+///      | state                   v    |                   |           |
+///      +-----------------------  Leaving --- taken --->  Away         |
+///        refused (gone)             |                                 |
+///                                   +------- refused (unmovable) -> Stuck
+/// ```
+///
+/// A page that arrives at an address from which a page is still being taken is `Leaving` at once:
+/// the command may yet hit it (see `space.rs`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageState {
+    /// Not there, or there without our knowledge; reads as zeros.
+    Unknown,
+    /// Present; the stamp says since when (smaller is older).
+    Resident { stamp: u64 },
+    /// Present or just taken: a command to take it is under way.
+    Leaving { stamp: u64 },
+    /// Present and refuses to be moved.
+    Stuck,
+    /// Taken away; its content is this body.
+    Away(BodyId),
+}
+
+impl PageState {
+    /// Packs into 64 bits: three for the kind, the rest for stamp or body. Unknown is 0.
+    fn pack(self) -> u64 {
+        match self {
+            PageState::Unknown => 0,
+            PageState::Resident { stamp } => stamp << 3 | 1,
+            PageState::Leaving { stamp } => stamp << 3 | 2,
+            PageState::Stuck => 3,
+            PageState::Away(body) => u64::from(body.0) << 3 | 4,
+        }
+    }
+
+    fn unpack(bits: u64) -> PageState {
+        let stamp = bits >> 3;
+        match bits & 7 {
+            0 => PageState::Unknown,
+            1 => PageState::Resident { stamp },
+            2 => PageState::Leaving { stamp },
+            3 => PageState::Stuck,
+            _ => PageState::Away(BodyId(stamp as u32)),
+        }
+    }
+
+    /// Whether the diagram has an arrow from here to `to`. Moves to an empty address of another
+    /// space or range (fork, mremap) start at `Unknown`, so any state may follow that one.
+    pub(crate) fn may_become(self, to: PageState) -> bool {
+        use PageState::*;
+        match (self, to) {
+            (Unknown, _) | (_, Unknown) | (Leaving { .. }, _) => true,
+            (Resident { .. }, Leaving { .. } | Resident { .. }) => true,
+            (Stuck | Away(_), Resident { .. } | Leaving { .. }) => true,
+            (Resident { .. } | Stuck | Away(_), _) => false,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Chunk {
+    packed: [u64; CHUNK_PAGES as usize],
+    /// Entries that are not unknown; a chunk with none is dropped.
+    known: u32,
+}
+
+/// The states of all pages of one address space.
+#[derive(Clone, Default)]
+pub(crate) struct PageTable {
+    chunks: BTreeMap<u64, Box<Chunk>>,
+}
+
+impl PageTable {
+    pub(crate) fn get(&self, page: PageNo) -> PageState {
+        let (chunk, index) = place(page);
+        let packed = self
+            .chunks
+            .get(&chunk)
+            .map_or(0, |chunk| chunk.packed[index]);
+        PageState::unpack(packed)
+    }
+
+    /// Sets the state of a page and says what it was.
+    pub(crate) fn set(&mut self, page: PageNo, state: PageState) -> PageState {
+        let (number, index) = place(page);
+        if state == PageState::Unknown && !self.chunks.contains_key(&number) {
+            return PageState::Unknown;
+        }
+        let chunk = self.chunks.entry(number).or_insert_with(|| {
+            Box::new(Chunk {
+                packed: [0; CHUNK_PAGES as usize],
+                known: 0,
+            })
+        });
+        let before = std::mem::replace(&mut chunk.packed[index], state.pack());
+        chunk.known += u32::from(state != PageState::Unknown);
+        chunk.known -= u32::from(before != 0);
+        if chunk.known == 0 {
+            self.chunks.remove(&number);
+        }
+        PageState::unpack(before)
+    }
+
+    /// Makes every page of `range` unknown and appends those that were not, in address order.
+    pub(crate) fn drain(&mut self, range: PageRange, out: &mut Vec<(PageNo, PageState)>) {
+        if range.is_empty() {
+            return;
+        }
+        let (first, last) = (range.start.0 / CHUNK_PAGES, (range.end.0 - 1) / CHUNK_PAGES);
+        let mut empty = Vec::new();
+        for (&number, chunk) in self.chunks.range_mut(first..=last) {
+            let base = number * CHUNK_PAGES;
+            let from = range.start.0.saturating_sub(base) as usize;
+            let to = (range.end.0 - base).min(CHUNK_PAGES) as usize;
+            for (index, packed) in chunk.packed[from..to].iter_mut().enumerate() {
+                if *packed != 0 {
+                    let page = PageNo(base + (from + index) as u64);
+                    out.push((page, PageState::unpack(*packed)));
+                    *packed = 0;
+                    chunk.known -= 1;
+                }
+            }
+            if chunk.known == 0 {
+                empty.push(number);
+            }
+        }
+        for number in empty {
+            self.chunks.remove(&number);
+        }
+    }
+
+    /// Every page that is not unknown, in address order.
+    pub(crate) fn known(&self) -> impl Iterator<Item = (PageNo, PageState)> + '_ {
+        self.chunks.iter().flat_map(|(&number, chunk)| {
+            chunk
+                .packed
+                .iter()
+                .enumerate()
+                .filter(|(_, &packed)| packed != 0)
+                .map(move |(index, &packed)| {
+                    (
+                        PageNo(number * CHUNK_PAGES + index as u64),
+                        PageState::unpack(packed),
+                    )
+                })
+        })
+    }
+
+    /// Whether every chunk counts its known entries rightly and none is empty.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.chunks.values().all(|chunk| {
+            let known = chunk.packed.iter().filter(|&&packed| packed != 0).count();
+            known > 0 && known == chunk.known as usize
+        })
+    }
+}
+
+fn place(page: PageNo) -> (u64, usize) {
+    (page.0 / CHUNK_PAGES, (page.0 % CHUNK_PAGES) as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_survives_packing() {
+        let states = [
+            PageState::Unknown,
+            PageState::Resident { stamp: 0 },
+            PageState::Resident {
+                stamp: (1 << 61) - 1,
+            },
+            PageState::Leaving { stamp: 7 },
+            PageState::Stuck,
+            PageState::Away(BodyId(0)),
+            PageState::Away(BodyId(u32::MAX)),
+        ];
+        for state in states {
+            assert_eq!(PageState::unpack(state.pack()), state);
+        }
+    }
+
+    #[test]
+    fn draining_a_range_touches_only_what_is_in_it() {
+        let mut table = PageTable::default();
+        let pages = [0, 511, 512, 1023, 1024, 1 << 40];
+        for page in pages {
+            table.set(PageNo(page), PageState::Stuck);
+        }
+        let mut out = Vec::new();
+        table.drain(
+            PageRange {
+                start: PageNo(511),
+                end: PageNo(1024),
+            },
+            &mut out,
+        );
+        let drained: Vec<u64> = out.iter().map(|(page, _)| page.0).collect();
+        assert_eq!(drained, [511, 512, 1023]);
+        let left: Vec<u64> = table.known().map(|(page, _)| page.0).collect();
+        assert_eq!(left, [0, 1024, 1 << 40]);
+        assert!(table.is_valid());
+    }
+
+    #[test]
+    fn a_huge_sparse_range_is_drained_at_the_cost_of_its_known_pages() {
+        let mut table = PageTable::default();
+        table.set(PageNo(5), PageState::Stuck);
+        table.set(PageNo(1 << 50), PageState::Stuck);
+        let mut out = Vec::new();
+        table.drain(
+            PageRange {
+                start: PageNo(0),
+                end: PageNo(1 << 52),
+            },
+            &mut out,
+        );
+        assert_eq!(out.len(), 2);
+        assert!(table.chunks.is_empty(), "empty chunks are dropped");
+    }
+
+    #[test]
+    fn a_resident_page_never_becomes_away_without_leaving() {
+        let resident = PageState::Resident { stamp: 1 };
+        assert!(!resident.may_become(PageState::Away(BodyId(1))));
+        assert!(!PageState::Away(BodyId(1)).may_become(PageState::Away(BodyId(2))));
+        assert!(PageState::Leaving { stamp: 1 }.may_become(PageState::Away(BodyId(1))));
+    }
+}

@@ -1,0 +1,150 @@
+//! Watermarks, the memory equation, and the order in which pages are chosen.
+
+use pleat_types::{PageNo, PageRange};
+
+use super::script::{settings, Script};
+use crate::{FaultAnswer, FillPlan, Refusal};
+
+const PAGE: i64 = 4096;
+
+fn script() -> Script {
+    Script::new(settings(), "castro03")
+}
+
+#[test]
+fn free_memory_is_the_budget_less_everything_in_use() {
+    let mut script = script();
+    script.store(3, 2000);
+    script.fill(50, 2);
+    script.choose(2);
+    script.take(50).unwrap();
+    // 2 frames of compressed cache, one page staged, one leaving.
+    assert_eq!(script.engine.free_bytes(), (100 - 2 - 1 - 1) * PAGE);
+    script.engine.measured(60 * 4096);
+    assert_eq!(script.engine.free_bytes(), 40 * PAGE);
+    script.fill(60, 1);
+    assert_eq!(script.engine.free_bytes(), 39 * PAGE);
+}
+
+#[test]
+fn nothing_is_taken_while_the_reserve_is_free() {
+    let mut script = script();
+    script.engine.measured(96 * 4096);
+    assert_eq!(script.engine.frames_wanted(), 0);
+    script.engine.measured(97 * 4096);
+    assert_eq!(script.engine.frames_wanted(), 5, "up to twice the reserve");
+}
+
+#[test]
+fn pages_under_way_are_not_wanted_twice() {
+    let mut script = script();
+    script.fill(0, 50);
+    script.engine.measured(100 * 4096);
+    assert_eq!(script.engine.frames_wanted(), 8);
+    // Until experience says otherwise a page is expected to halve.
+    let chosen = script.choose(8);
+    assert_eq!(script.engine.frames_wanted(), 4);
+    let body = script.take(chosen[0]).unwrap();
+    assert_eq!(script.engine.frames_wanted(), 4);
+    script.choose(8);
+    assert_eq!(script.engine.frames_wanted(), 0);
+    script.fold(body, 1, 2048);
+    // It took one frame of the cache, which is one page less wanted to be freed than hoped for.
+    assert_eq!(script.engine.free_bytes(), 0);
+}
+
+#[test]
+fn memory_short_of_a_page_stops_faults_that_are_not_urgent() {
+    let mut script = script();
+    let (space, mut plan) = (script.space, FillPlan::default());
+    script.engine.measured(100 * 4096 - 4095);
+    let answer = script.engine.fault(space, PageNo(1), false, &mut plan);
+    assert_eq!(answer, FaultAnswer::NoMemory);
+    assert_eq!(
+        script.engine.fault(space, PageNo(1), true, &mut plan),
+        FaultAnswer::Fill
+    );
+    script.engine.measured(99 * 4096);
+    assert_eq!(
+        script.engine.fault(space, PageNo(1), false, &mut plan),
+        FaultAnswer::Fill
+    );
+}
+
+#[test]
+fn adopting_and_forking_leave_free_memory_as_it_was_measured() {
+    let mut script = script();
+    let space = script.space;
+    script.engine.measured(50 * 4096);
+    script.engine.adopt(space, PageRange::new(PageNo(0), 30));
+    assert_eq!(script.engine.free_bytes(), 50 * PAGE);
+    script.engine.fork_space(space);
+    assert_eq!(script.engine.free_bytes(), 50 * PAGE);
+    assert_eq!(script.engine.counters().resident_pages, 60);
+}
+
+#[test]
+fn the_oldest_pages_are_chosen_first_over_all_spaces() {
+    let mut script = script();
+    let (a, b) = (script.space, script.engine.add_space());
+    for (space, page) in [(a, 1), (b, 2), (b, 3), (a, 4), (a, 5), (b, 6), (b, 2)] {
+        script.engine.filled(space, PageRange::new(PageNo(page), 1));
+    }
+    let mut chosen = Vec::new();
+    script
+        .engine
+        .choose_victims(&[(a, 2), (b, 9)], 4, &mut chosen);
+    let pages: Vec<u64> = chosen.iter().map(|(_, page)| page.0).collect();
+    // 5 is older than 6, but two pages of its space are leaving already; 2 was filled again.
+    assert_eq!(pages, [1, 3, 4, 6]);
+}
+
+#[test]
+fn refusals_decide_when_a_page_is_chosen_again() {
+    let mut script = script();
+    let space = script.space;
+    script.fill(0, 6);
+    assert_eq!(script.choose(4), [0, 1, 2, 3]);
+    let reasons = [
+        Refusal::Busy,
+        Refusal::Gone,
+        Refusal::Unmovable,
+        Refusal::Stale,
+    ];
+    for (page, why) in reasons.into_iter().enumerate() {
+        script.engine.refused(space, PageNo(page as u64), why);
+        assert_eq!(script.engine.violation(), None);
+    }
+    assert_eq!(
+        script.choose(9),
+        [3, 4, 5, 0],
+        "stale is oldest again, busy youngest"
+    );
+    script.engine.adopt(space, PageRange::new(PageNo(2), 1));
+    assert_eq!(
+        script.choose(9),
+        [2],
+        "adopting gives a stuck page another chance"
+    );
+}
+
+#[test]
+fn a_body_nobody_wants_any_more_is_dropped_when_folded() {
+    let mut script = script();
+    script.fill(0, 1);
+    script.choose(1);
+    let body = script.take(0).unwrap();
+    let space = script.space;
+    script
+        .engine
+        .forget(space, PageRange::new(PageNo(0), 1 << 40));
+    assert_eq!(
+        script.engine.counters().staged_pages,
+        1,
+        "its slot is still in use"
+    );
+    script.fold(body, 1, 100);
+    let counters = script.engine.counters();
+    assert_eq!((counters.staged_pages, counters.stored_pages), (0, 0));
+    assert_eq!(counters.folded_void_pages, 1);
+}

@@ -1,0 +1,10 @@
+//! Tests of the whole engine: a random model test and plain ones by subject.
+
+mod lists;
+mod memory;
+mod model;
+mod runs;
+mod script;
+mod strays;
+mod world;
+mod writing;

@@ -1,0 +1,284 @@
+//! Random sequences of everything that can happen, against a plain map of page contents.
+//!
+//! The most important test of the engine: a program always reads what it last wrote, or zeros
+//! where it gave memory up, whatever is under way.
+
+use pleat_types::{PageNo, PageRange};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+use super::world::{World, FIRST, PAGES};
+use crate::{Counters, Settings, SwapSettings, WriteOutcome};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Read {
+        space: usize,
+        page: u64,
+        cut: usize,
+    },
+    Write {
+        space: usize,
+        page: u64,
+        cut: usize,
+    },
+    TouchUnwatched {
+        space: usize,
+        page: u64,
+    },
+    Forget {
+        space: usize,
+        page: u64,
+        count: u64,
+    },
+    Remap {
+        space: usize,
+        from: u64,
+        to: u64,
+        count: u64,
+    },
+    Fork {
+        space: usize,
+    },
+    NewSpace,
+    End {
+        space: usize,
+    },
+    Choose {
+        most: u32,
+        want: usize,
+    },
+    /// All of it at once, undisturbed.
+    Evict {
+        want: usize,
+    },
+    CarryOut {
+        choice: usize,
+        mood: u8,
+    },
+    Report {
+        choice: usize,
+    },
+    Fold {
+        choice: usize,
+    },
+    PlanWrite,
+    FinishWrite {
+        choice: usize,
+        fails: bool,
+    },
+    ResumeWrites,
+    Measured {
+        pages: u64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    use Step::*;
+    let space = || 0..4usize;
+    let page = || FIRST..FIRST + PAGES;
+    let count = || 1..10u64;
+    let choice = || 0..16usize;
+    prop_oneof![
+        12 => (space(), page(), choice()).prop_map(|(space, page, cut)| Read { space, page, cut }),
+        12 => (space(), page(), choice()).prop_map(|(space, page, cut)| Write { space, page, cut }),
+        4 => (space(), page()).prop_map(|(space, page)| TouchUnwatched { space, page }),
+        4 => (space(), page(), count())
+            .prop_map(|(space, page, count)| Forget { space, page, count }),
+        4 => (space(), page(), page(), count())
+            .prop_map(|(space, from, to, count)| Remap { space, from, to, count }),
+        1 => space().prop_map(|space| Fork { space }),
+        1 => Just(NewSpace),
+        1 => space().prop_map(|space| End { space }),
+        12 => (1..12u32, 1..20usize).prop_map(|(most, want)| Choose { most, want }),
+        4 => (1..60usize).prop_map(|want| Evict { want }),
+        14 => (choice(), any::<u8>()).prop_map(|(choice, mood)| CarryOut { choice, mood }),
+        14 => choice().prop_map(|choice| Report { choice }),
+        12 => choice().prop_map(|choice| Fold { choice }),
+        6 => Just(PlanWrite),
+        6 => (choice(), prop::bool::weighted(0.2))
+            .prop_map(|(choice, fails)| FinishWrite { choice, fails }),
+        1 => Just(ResumeWrites),
+        1 => (0..40u64).prop_map(|pages| Measured { pages }),
+    ]
+}
+
+fn clip(range: PageRange) -> PageRange {
+    PageRange {
+        start: range.start,
+        end: PageNo(range.end.0.min(FIRST + PAGES)),
+    }
+}
+
+fn apply(world: &mut World, step: Step) {
+    let page_of = PageNo;
+    match step {
+        Step::Read { space, page, cut } => {
+            world
+                .space(space)
+                .into_iter()
+                .for_each(|space| world.read(space, page_of(page), cut));
+        }
+        Step::Write { space, page, cut } => {
+            world
+                .space(space)
+                .into_iter()
+                .for_each(|space| world.write(space, page_of(page), cut));
+        }
+        Step::TouchUnwatched { space, page } => {
+            let space = world.space(space);
+            space
+                .into_iter()
+                .for_each(|space| world.touch_unwatched(space, page_of(page)));
+        }
+        Step::Forget { space, page, count } => {
+            let range = clip(PageRange::new(page_of(page), count));
+            world
+                .space(space)
+                .into_iter()
+                .for_each(|space| world.forget(space, range));
+        }
+        Step::Remap {
+            space,
+            from,
+            to,
+            count,
+        } => {
+            let count = count.min(FIRST + PAGES - from.max(to));
+            let (from, to) = (page_of(from), page_of(to));
+            world
+                .space(space)
+                .into_iter()
+                .for_each(|space| world.remap(space, from, to, count));
+        }
+        Step::Fork { space } if world.spaces.len() < 4 => {
+            world
+                .space(space)
+                .into_iter()
+                .for_each(|space| world.fork(space));
+        }
+        Step::NewSpace if world.spaces.len() < 4 => world.spaces.push(world.engine.add_space()),
+        Step::Fork { .. } | Step::NewSpace => {}
+        Step::End { space } => world
+            .space(space)
+            .into_iter()
+            .for_each(|space| world.end(space)),
+        Step::Choose { most, want } => world.choose(most, want),
+        Step::Evict { want } => world.evict(want),
+        Step::CarryOut { choice, mood } => world.carry_out(choice, mood),
+        Step::Report { choice } => world.report(choice),
+        Step::Fold { choice } => world.fold(choice),
+        Step::PlanWrite => world.plan_write(),
+        Step::FinishWrite { choice, fails } => {
+            let outcome = if fails {
+                WriteOutcome::Failed
+            } else {
+                WriteOutcome::Done
+            };
+            world.finish_write(choice, outcome);
+        }
+        Step::ResumeWrites => world.engine.resume_writes(),
+        Step::Measured { pages } => world.engine.measured(pages * 4096),
+    }
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let swap = (0..3u8).prop_map(|kind| {
+        let max_bytes = (kind == 1).then_some(24 << 10);
+        (kind > 0).then_some(SwapSettings {
+            fragment_bytes: 1024,
+            cluster_bytes: 8192,
+            max_bytes,
+        })
+    });
+    (8..200u64, 1..9u32, swap).prop_map(|(pages, run_max, swap)| Settings {
+        budget_bytes: pages * 4096,
+        reserve_bytes: 4 * 4096,
+        run_max,
+        swap,
+    })
+}
+
+fn layout() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(pleat_store::layout_names())
+}
+
+fn sizing() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(&["castro03", "static:8K", "static:60%"])
+}
+
+fn run(settings: Settings, layout: &str, sizing: &str, steps: Vec<Step>) -> Counters {
+    let mut world = World::new(settings, layout, sizing);
+    for step in steps {
+        apply(&mut world, step);
+        assert_eq!(world.engine.violation(), None);
+    }
+    let counters = world.engine.counters();
+    world.finish();
+    counters
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec(step(), 1..400)
+}
+
+// More cases: PROPTEST_CASES=100000 cargo test --release -p pleat-engine model
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_program_always_reads_what_it_last_wrote(
+        settings in settings(),
+        layout in layout(),
+        sizing in sizing(),
+        steps in steps(),
+    ) {
+        run(settings, layout, sizing, steps);
+    }
+}
+
+/// Guards the test above against becoming toothless: its sequences must reach every corner.
+#[test]
+fn random_sequences_reach_everything_that_can_happen() {
+    let mut runner = TestRunner::deterministic();
+    let all = (settings(), layout(), sizing(), steps());
+    let mut seen = [0; 20];
+    for _ in 0..150 {
+        let (settings, layout, sizing, steps) = all.new_tree(&mut runner).unwrap().current();
+        let counters = run(settings, layout, sizing, steps);
+        for (seen, count) in seen.iter_mut().zip(corners(&counters)) {
+            *seen += count;
+        }
+    }
+    let missed: Vec<usize> = (0..seen.len()).filter(|&index| seen[index] == 0).collect();
+    assert!(
+        missed.is_empty(),
+        "corners never reached: {missed:?} of {seen:?}"
+    );
+}
+
+fn corners(counters: &Counters) -> [u64; 20] {
+    [
+        counters.filled_staged_pages,
+        counters.filled_stored_pages,
+        counters.filled_same_pages,
+        counters.filled_disk_pages,
+        counters.prefetched_pages,
+        counters.prezeroed_pages,
+        counters.fault_waits,
+        counters.fault_no_memory,
+        counters.taken_void_pages,
+        counters.refused_busy_pages,
+        counters.refused_gone_pages,
+        counters.refused_unmovable_pages,
+        counters.refused_stale_pages,
+        counters.folded_void_pages,
+        counters.folded_raw_pages,
+        counters.expense_hits,
+        counters.profit_hits,
+        counters.growths_denied,
+        counters.shrinks_relocated + counters.shrinks_released,
+        counters.writes_failed,
+    ]
+}

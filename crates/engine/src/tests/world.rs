@@ -1,0 +1,444 @@
+//! A simple kernel, program, agent, folder and disk around an engine, for the model test.
+//!
+//! `truth` is what each page must read as, `present` what is really mapped. Everything between is
+//! the engine's promise. Content is a number; 0 is a page of zeros.
+
+use std::collections::{BTreeMap, HashMap};
+
+use pleat_codec::Folded;
+use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
+
+use crate::table::PageState;
+use crate::{
+    BodyId, Engine, FaultAnswer, FillItem, FillPlan, ReadRequest, Refusal, Settings, WriteOutcome,
+    WritePlan,
+};
+
+/// First page and number of pages programs use: two chunks of the page table.
+pub(crate) const FIRST: u64 = 500;
+pub(crate) const PAGES: u64 = 40;
+const CODEC: CodecId = CodecId(9);
+
+/// A command to an agent.
+struct Command {
+    space: SpaceId,
+    page: PageNo,
+    /// What the agent did, once it did.
+    result: Option<Result<StagingSlot, Refusal>>,
+}
+
+pub(crate) struct World {
+    pub(crate) engine: Engine,
+    pub(crate) spaces: Vec<SpaceId>,
+    truth: BTreeMap<(SpaceId, PageNo), u64>,
+    present: HashMap<(SpaceId, PageNo), u64>,
+    commands: Vec<Command>,
+    slots: HashMap<StagingSlot, u64>,
+    slots_used: u32,
+    to_fold: Vec<(BodyId, StagingSlot)>,
+    writing: Vec<WritePlan>,
+    disk: Vec<u8>,
+    content: u64,
+}
+
+/// How a content folds: some are one word, some do not compress, lengths vary.
+fn fold(content: u64) -> (Folded, Vec<u8>) {
+    if content.is_multiple_of(5) {
+        return (Folded::Same(content), Vec::new());
+    }
+    let (codec, len) = match content % 7 {
+        0 => (CodecId::RAW, 4096),
+        _ => (CODEC, 8 + (content * 577 % 1000) as usize),
+    };
+    let bytes = content
+        .to_le_bytes()
+        .into_iter()
+        .cycle()
+        .take(len)
+        .collect();
+    (Folded::Bytes { codec, len }, bytes)
+}
+
+fn pick(len: usize, choice: usize) -> Option<usize> {
+    (len > 0).then(|| choice % len)
+}
+
+impl World {
+    pub(crate) fn new(settings: Settings, layout: &str, sizing: &str) -> World {
+        let layout = pleat_store::layout_by_name(layout, 1 << 20).unwrap();
+        let sizing = pleat_policy::sizing_by_name(sizing).unwrap();
+        let mut engine = Engine::new(settings, layout, sizing);
+        let spaces = vec![engine.add_space()];
+        World {
+            engine,
+            spaces,
+            truth: BTreeMap::new(),
+            present: HashMap::new(),
+            commands: Vec::new(),
+            slots: HashMap::new(),
+            slots_used: 0,
+            to_fold: Vec::new(),
+            writing: Vec::new(),
+            disk: Vec::new(),
+            content: 0,
+        }
+    }
+
+    pub(crate) fn space(&self, choice: usize) -> Option<SpaceId> {
+        pick(self.spaces.len(), choice).map(|index| self.spaces[index])
+    }
+
+    fn truth(&self, space: SpaceId, page: PageNo) -> u64 {
+        self.truth.get(&(space, page)).copied().unwrap_or(0)
+    }
+
+    fn next_content(&mut self) -> u64 {
+        self.content += 1;
+        self.content
+    }
+
+    /// The program reads a page: whatever it takes, the content must be the right one.
+    pub(crate) fn read(&mut self, space: SpaceId, page: PageNo, cut: usize) {
+        self.fault_in(space, page, cut);
+        let expected = self.truth(space, page);
+        assert_eq!(
+            self.present[&(space, page)],
+            expected,
+            "{space:?} {page:?} reads wrongly"
+        );
+    }
+
+    /// The program writes something new to a page.
+    pub(crate) fn write(&mut self, space: SpaceId, page: PageNo, cut: usize) {
+        self.fault_in(space, page, cut);
+        let content = self.next_content();
+        self.truth.insert((space, page), content);
+        self.present.insert((space, page), content);
+    }
+
+    fn fault_in(&mut self, space: SpaceId, page: PageNo, cut: usize) {
+        let mut plan = FillPlan::default();
+        for attempt in 0..100 {
+            if self.present.contains_key(&(space, page)) {
+                return;
+            }
+            match self.engine.fault(space, page, attempt > 0, &mut plan) {
+                FaultAnswer::Fill => self.fill(space, page, &plan, cut),
+                FaultAnswer::Read(request) => self.fill_from_disk(space, page, request),
+                FaultAnswer::Wait => self.settle(space),
+                FaultAnswer::NoMemory => assert!(self.engine.free_bytes() < 4096),
+            }
+        }
+        panic!("{space:?} {page:?} is never filled");
+    }
+
+    /// Puts a plan in place as the kernel does: up to the first page that is present already, and
+    /// here only up to a random length.
+    fn fill(&mut self, space: SpaceId, page: PageNo, plan: &FillPlan, cut: usize) {
+        let wanted = 1 + cut % plan.items.len();
+        let mut filled = 0;
+        for &item in &plan.items[..wanted] {
+            let at = (space, page.plus(filled));
+            if self.present.contains_key(&at) {
+                break;
+            }
+            let content = self.content_of(item, plan);
+            assert_eq!(
+                content,
+                self.truth(at.0, at.1),
+                "{item:?} is wrong for {at:?}"
+            );
+            self.present.insert(at, content);
+            filled += 1;
+        }
+        self.engine.filled(space, PageRange::new(page, filled));
+    }
+
+    fn content_of(&self, item: FillItem, plan: &FillPlan) -> u64 {
+        match item {
+            FillItem::Zero => 0,
+            FillItem::Resident => panic!("the engine lost track of a page that is not there"),
+            FillItem::Same(word) => word,
+            FillItem::Staged(slot) => self.slots[&slot],
+            FillItem::Packed { codec, start, len } => {
+                unfold(codec, &plan.bytes[start as usize..(start + len) as usize])
+            }
+        }
+    }
+
+    fn fill_from_disk(&mut self, space: SpaceId, page: PageNo, request: ReadRequest) {
+        let start = request.offset as usize;
+        let bytes = &self.disk[start..start + request.bytes as usize];
+        let content = unfold(request.codec, bytes);
+        assert_eq!(
+            content,
+            self.truth(space, page),
+            "the disk is wrong for {space:?} {page:?}"
+        );
+        self.present.insert((space, page), content);
+        self.engine.filled(space, PageRange::new(page, 1));
+    }
+
+    /// The program touches fresh memory that nobody watches; it is found and adopted.
+    pub(crate) fn touch_unwatched(&mut self, space: SpaceId, page: PageNo) {
+        let state = self.engine.spaces[&space].table.get(page);
+        if state == PageState::Unknown && !self.present.contains_key(&(space, page)) {
+            let content = self.next_content();
+            self.truth.insert((space, page), content);
+            self.present.insert((space, page), content);
+        }
+        if self.present.contains_key(&(space, page)) {
+            self.engine.adopt(space, PageRange::new(page, 1));
+        }
+    }
+
+    pub(crate) fn forget(&mut self, space: SpaceId, range: PageRange) {
+        for page in range.pages() {
+            self.truth.remove(&(space, page));
+            self.present.remove(&(space, page));
+        }
+        self.engine.forget(space, range);
+    }
+
+    pub(crate) fn remap(&mut self, space: SpaceId, from: PageNo, to: PageNo, count: u64) {
+        let (source, target) = (PageRange::new(from, count), PageRange::new(to, count));
+        let overlap = from.0.abs_diff(to.0) < count;
+        if overlap || self.is_ambiguous(space, source, target) {
+            return;
+        }
+        for (from, to) in source.pages().zip(target.pages()) {
+            for map in [MapKind::Truth, MapKind::Present] {
+                self.move_entry(map, (space, from), (space, to));
+            }
+        }
+        self.engine.remap(space, from, to, count);
+    }
+
+    /// The case that the documentation of `remap` leaves to the driver: commands to the target are
+    /// under way while pages of the source are leaving, or came back in such a way themselves.
+    fn is_ambiguous(&self, space: SpaceId, source: PageRange, target: PageRange) -> bool {
+        let table = &self.engine.spaces[&space].table;
+        let doubtful = |page| match table.get(page) {
+            PageState::Leaving { .. } => true,
+            PageState::Away(_) => self.present.contains_key(&(space, page)),
+            _ => false,
+        };
+        let to_target = |command: &Command| command.space == space && target.contains(command.page);
+        source.pages().any(doubtful) && self.commands.iter().any(to_target)
+    }
+
+    fn move_entry(&mut self, map: MapKind, from: (SpaceId, PageNo), to: (SpaceId, PageNo)) {
+        match map {
+            MapKind::Truth => match self.truth.remove(&from) {
+                Some(content) => drop(self.truth.insert(to, content)),
+                None => drop(self.truth.remove(&to)),
+            },
+            MapKind::Present => match self.present.remove(&from) {
+                Some(content) => drop(self.present.insert(to, content)),
+                None => drop(self.present.remove(&to)),
+            },
+        }
+    }
+
+    pub(crate) fn fork(&mut self, parent: SpaceId) {
+        self.settle(parent);
+        let child = self.engine.fork_space(parent);
+        let copies = |(&(space, page), &content): (&(SpaceId, PageNo), &u64)| {
+            (space == parent).then_some(((child, page), content))
+        };
+        let truth: Vec<_> = self.truth.iter().filter_map(copies).collect();
+        let present: Vec<_> = self.present.iter().filter_map(copies).collect();
+        self.truth.extend(truth);
+        self.present.extend(present);
+        self.spaces.push(child);
+    }
+
+    pub(crate) fn end(&mut self, space: SpaceId) {
+        self.truth.retain(|&(other, _), _| other != space);
+        self.present.retain(|&(other, _), _| other != space);
+        self.spaces.retain(|&other| other != space);
+        self.engine.end_space(space);
+    }
+
+    pub(crate) fn choose(&mut self, most: u32, want: usize) {
+        let takers: Vec<_> = self.spaces.iter().map(|&space| (space, most)).collect();
+        let mut chosen = Vec::new();
+        self.engine.choose_victims(&takers, want, &mut chosen);
+        assert!(chosen.len() <= want);
+        for (space, page) in chosen {
+            assert!(
+                self.present.contains_key(&(space, page)),
+                "{page:?} is not there to be taken"
+            );
+            self.commands.push(Command {
+                space,
+                page,
+                result: None,
+            });
+        }
+    }
+
+    /// An agent carries out one of its commands.
+    pub(crate) fn carry_out(&mut self, choice: usize, mood: u8) {
+        let waiting = |command: &&mut Command| command.result.is_none();
+        let mut waiting: Vec<_> = self.commands.iter_mut().filter(waiting).collect();
+        let Some(index) = pick(waiting.len(), choice) else {
+            return;
+        };
+        let command = &mut waiting[index];
+        let at = (command.space, command.page);
+        let result = match (self.present.get(&at), mood % 8) {
+            (_, 7) => Err(Refusal::Stale),
+            (None, _) => Err(Refusal::Gone),
+            (Some(_), 5) => Err(Refusal::Busy),
+            (Some(_), 6) => Err(Refusal::Unmovable),
+            (Some(&content), _) => {
+                self.present.remove(&at);
+                self.slots_used += 1;
+                let slot = StagingSlot(self.slots_used);
+                self.slots.insert(slot, content);
+                Ok(slot)
+            }
+        };
+        command.result = Some(result);
+    }
+
+    /// The driver hears what became of a command.
+    pub(crate) fn report(&mut self, choice: usize) {
+        let done: Vec<usize> = (0..self.commands.len())
+            .filter(|&index| self.commands[index].result.is_some())
+            .collect();
+        let Some(index) = pick(done.len(), choice) else {
+            return;
+        };
+        let command = self.commands.remove(done[index]);
+        match command.result {
+            Some(Ok(slot)) => match self.engine.taken(command.space, command.page, slot) {
+                Some(body) => self.to_fold.push((body, slot)),
+                None => drop(self.slots.remove(&slot)),
+            },
+            Some(Err(why)) => self.engine.refused(command.space, command.page, why),
+            None => {}
+        }
+    }
+
+    /// Every command to a space is carried out and reported.
+    fn settle(&mut self, space: SpaceId) {
+        while let Some(index) = self
+            .commands
+            .iter()
+            .position(|command| command.space == space)
+        {
+            let command = self.commands.remove(index);
+            let waits = command.result.is_none();
+            self.commands.insert(0, command);
+            if waits {
+                self.carry_out(0, 0);
+            }
+            self.report(0);
+        }
+    }
+
+    pub(crate) fn fold(&mut self, choice: usize) {
+        let Some(index) = pick(self.to_fold.len(), choice) else {
+            return;
+        };
+        let (body, slot) = self.to_fold.remove(index);
+        let content = self.slots.remove(&slot).unwrap();
+        let (result, bytes) = fold(content);
+        self.engine.folded(body, result, &bytes);
+    }
+
+    /// Pages are chosen, and everything under way gets into the compressed cache.
+    pub(crate) fn evict(&mut self, want: usize) {
+        self.choose(u32::MAX, want);
+        while !self.commands.is_empty() {
+            self.carry_out(0, 0);
+            self.report(0);
+        }
+        while !self.to_fold.is_empty() {
+            self.fold(0);
+        }
+    }
+
+    pub(crate) fn plan_write(&mut self) {
+        let mut plan = WritePlan::default();
+        if self.engine.plan_write(&mut plan) {
+            self.writing.push(plan);
+        }
+    }
+
+    /// A write ends; a failed one leaves garbage in the file.
+    pub(crate) fn finish_write(&mut self, choice: usize, outcome: WriteOutcome) {
+        let Some(index) = pick(self.writing.len(), choice) else {
+            return;
+        };
+        let plan = self.writing.remove(index);
+        let (start, end) = (
+            plan.offset as usize,
+            plan.offset as usize + plan.bytes.len(),
+        );
+        self.disk.resize(self.disk.len().max(end), 0xEE);
+        match outcome {
+            WriteOutcome::Done => self.disk[start..end].copy_from_slice(&plan.bytes),
+            WriteOutcome::Failed => self.disk[start..end].fill(0xEE),
+        }
+        self.engine.write_done(&plan, outcome);
+    }
+
+    /// Everything under way comes to its end, every page is read, every program exits: then
+    /// nothing may be left anywhere.
+    pub(crate) fn finish(&mut self) {
+        for space in self.spaces.clone() {
+            for page in FIRST..FIRST + PAGES {
+                self.read(space, PageNo(page), 0);
+            }
+        }
+        self.evict(0);
+        while !self.writing.is_empty() {
+            self.finish_write(0, WriteOutcome::Done);
+        }
+        for space in self.spaces.clone() {
+            self.end(space);
+        }
+        assert_eq!(self.engine.violation(), None);
+        let left = self.engine.counters();
+        let pages = [
+            left.resident_pages,
+            left.away_pages,
+            left.staged_pages,
+            left.same_pages,
+        ];
+        assert_eq!(pages, [0; 4]);
+        assert_eq!(
+            [
+                left.store_frames_bytes,
+                left.swap_used_bytes,
+                left.owed_bytes
+            ],
+            [0; 3]
+        );
+        assert!(self.slots.is_empty(), "staging slots leaked");
+    }
+}
+
+#[derive(Clone, Copy)]
+enum MapKind {
+    Truth,
+    Present,
+}
+
+fn unfold(codec: CodecId, bytes: &[u8]) -> u64 {
+    let content = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    let (folded, expected) = fold(content);
+    assert_eq!(
+        folded,
+        Folded::Bytes {
+            codec,
+            len: bytes.len()
+        },
+        "not what was folded"
+    );
+    assert_eq!(bytes, expected, "damaged");
+    content
+}

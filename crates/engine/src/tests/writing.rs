@@ -1,0 +1,181 @@
+//! Write-out: order, packing, faults and losses while a cluster is under way.
+
+use pleat_types::{PageNo, PageRange};
+
+use super::script::{pages_of, settings, Script, CODEC};
+use crate::{FaultAnswer, FillItem, Settings, SwapSettings, WriteOutcome};
+
+/// `pages` pages of 1500 bytes, two fragments each, four to a cluster.
+fn stored(pages: u64) -> Script {
+    let mut script = Script::new(settings(), "static:60%");
+    script.store(pages, 1500);
+    script
+}
+
+#[test]
+fn the_oldest_pages_are_written_first_and_in_order() {
+    let mut script = stored(10);
+    script.bring_back(1);
+    let written: Vec<u8> = std::iter::from_fn(|| script.plan_write())
+        .flat_map(|p| pages_of(&p))
+        .collect();
+    assert_eq!(written, [0, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+#[test]
+fn a_cluster_is_packed_in_whole_fragments() {
+    let mut script = stored(5);
+    let plan = script.plan_write().unwrap();
+    let starts: Vec<u32> = plan.items.iter().map(|item| item.start).collect();
+    assert_eq!(starts, [0, 2048, 4096, 6144]);
+    assert!(plan.items.iter().all(|item| item.len == 1500));
+    assert_eq!(plan.bytes.len(), 8192);
+    assert_eq!(
+        plan.bytes[1499..1501],
+        [0, 0],
+        "page 0 holds zeros, and so does the padding"
+    );
+    assert_eq!(plan.bytes[2048 + 1499..2048 + 1501], [1, 0]);
+}
+
+#[test]
+fn a_page_being_written_is_still_answered_from_memory() {
+    let mut script = stored(4);
+    script.plan_write().unwrap();
+    let (answer, plan) = script.fault(2);
+    assert_eq!(answer, FaultAnswer::Fill);
+    assert_eq!(
+        plan.items,
+        [FillItem::Packed {
+            codec: CODEC,
+            start: 0,
+            len: 1500
+        }]
+    );
+    assert_eq!(plan.bytes, [2; 1500]);
+}
+
+#[test]
+fn a_written_page_is_read_from_where_it_was_written() {
+    let mut script = stored(4);
+    let plan = script.plan_write().unwrap();
+    script.engine.write_done(&plan, WriteOutcome::Done);
+    let FaultAnswer::Read(request) = script.fault(2).0 else {
+        panic!("not on disk")
+    };
+    assert_eq!(request.offset, plan.offset + u64::from(plan.items[2].start));
+    assert_eq!((request.bytes, request.codec), (1500, CODEC));
+    script.bring_back(2);
+    assert_eq!(script.engine.counters().swap_used_bytes, 3 * 2048);
+}
+
+#[test]
+fn room_being_written_to_is_not_used_again_before_the_write_ends() {
+    let mut script = stored(8);
+    let plan = script.plan_write().unwrap();
+    let space = script.space;
+    script.engine.forget(space, PageRange::new(PageNo(0), 4));
+    assert_eq!(script.engine.violation(), None);
+    assert_eq!(script.engine.counters().swap_used_bytes, 8192);
+    let other = script.plan_write().unwrap();
+    assert!(other.offset >= plan.offset + 8192);
+    script.engine.write_done(&plan, WriteOutcome::Done);
+    assert_eq!(
+        script.engine.counters().swap_used_bytes,
+        8192,
+        "only the second cluster is left"
+    );
+}
+
+#[test]
+fn pages_of_a_failed_write_are_the_oldest_again_and_writing_stops() {
+    let mut script = stored(10);
+    let first = script.plan_write().unwrap();
+    let second = script.plan_write().unwrap();
+    script.engine.write_done(&second, WriteOutcome::Done);
+    script.engine.write_done(&first, WriteOutcome::Failed);
+    assert_eq!(script.plan_write(), None);
+    assert!(!script.engine.write_wanted());
+    script.engine.resume_writes();
+    assert_eq!(pages_of(&script.plan_write().unwrap()), [0, 1, 2, 3]);
+    assert_eq!(pages_of(&script.plan_write().unwrap()), [8, 9]);
+}
+
+#[test]
+fn a_full_file_is_asked_again_once_room_was_freed() {
+    let swap = SwapSettings {
+        fragment_bytes: 1024,
+        cluster_bytes: 8192,
+        max_bytes: Some(4096),
+    };
+    let mut script = Script::new(
+        Settings {
+            swap: Some(swap),
+            ..settings()
+        },
+        "static:4K",
+    );
+    script.store(6, 1500);
+    let plan = script.plan_write().unwrap();
+    assert_eq!(
+        pages_of(&plan),
+        [0, 1],
+        "as many of the oldest as there is room for"
+    );
+    script.engine.write_done(&plan, WriteOutcome::Done);
+    assert!(script.engine.write_wanted());
+    assert_eq!(script.plan_write(), None);
+    assert!(!script.engine.write_wanted(), "the file is full");
+    script.bring_back(0);
+    assert!(script.engine.write_wanted());
+    assert_eq!(pages_of(&script.plan_write().unwrap()), [2]);
+}
+
+#[test]
+fn memory_that_taking_pages_cannot_free_is_freed_by_writing() {
+    let mut script = stored(20);
+    assert!(!script.engine.write_wanted());
+    script.engine.measured(100 * 4096);
+    assert!(
+        script.engine.write_wanted(),
+        "no page is resident, and the reserve is not free"
+    );
+    let mut clusters = 0;
+    while script.engine.write_wanted() {
+        script.plan_write().unwrap();
+        clusters += 1;
+    }
+    assert_eq!(clusters, 3, "6000 bytes each, 16384 missing");
+}
+
+#[test]
+fn memory_is_freed_by_writing_when_no_taker_has_a_page_to_take() {
+    let mut script = stored(20);
+    let (taker, other) = (script.space, script.engine.add_space());
+    script.engine.filled(other, PageRange::new(PageNo(0), 50));
+    script.engine.measured(100 * 4096);
+    assert!(!script.engine.write_wanted(), "50 pages could be taken");
+    script
+        .engine
+        .choose_victims(&[(taker, 0)], 8, &mut Vec::new());
+    assert!(!script.engine.write_wanted(), "its taker is only busy");
+    script
+        .engine
+        .choose_victims(&[(taker, 8)], 8, &mut Vec::new());
+    assert!(script.engine.write_wanted());
+}
+
+#[test]
+fn a_shared_body_is_written_once_and_freed_with_its_last_page() {
+    let mut script = stored(1);
+    let parent = script.space;
+    script.engine.fork_space(parent);
+    let plan = script.plan_write().unwrap();
+    assert_eq!(plan.items.len(), 1);
+    script.engine.write_done(&plan, WriteOutcome::Done);
+    script.bring_back(0);
+    assert_eq!(script.engine.counters().disk_pages, 1);
+    script.engine.end_space(parent);
+    assert_eq!(script.engine.violation(), None);
+    assert_eq!(script.engine.counters().swap_used_bytes, 2048);
+}

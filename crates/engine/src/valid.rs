@@ -1,0 +1,111 @@
+//! All equations of the engine in one place, checked by walking everything.
+//!
+//! For tests and debugging: the cost is that of the whole state.
+
+use std::collections::HashMap;
+
+use pleat_types::PAGE_SIZE;
+
+use crate::bodies::BodyState;
+use crate::space::PageCounts;
+use crate::{BodyId, Engine};
+
+impl Engine {
+    /// Whether the engine's accounts agree with its state. Slow; for tests.
+    pub fn is_valid(&self) -> bool {
+        self.violation().is_none()
+    }
+
+    /// The first equation that does not hold.
+    pub(crate) fn violation(&self) -> Option<&'static str> {
+        let checks = [
+            (
+                self.spaces.values().all(|space| space.is_valid()),
+                "an address space",
+            ),
+            (self.page_counts_hold(), "page counts == page table entries"),
+            (self.cache.bodies.is_valid(), "body counts == bodies"),
+            (
+                self.references_hold(),
+                "references == page table entries that name the body",
+            ),
+            (
+                self.cache.order.is_valid(),
+                "expense == min(frames, len), newest first",
+            ),
+            (self.order_holds(), "order == stored + writing bodies"),
+            (
+                self.store_holds(),
+                "layout items and payload == stored + writing bodies",
+            ),
+            (self.swap_holds(), "swap used == extents of bodies"),
+            (
+                self.cache.owed_bytes <= self.cache.payload_bytes(),
+                "owed <= payload",
+            ),
+        ];
+        checks
+            .into_iter()
+            .find(|(holds, _)| !holds)
+            .map(|(_, what)| what)
+    }
+
+    fn page_counts_hold(&self) -> bool {
+        let mut counts = PageCounts::default();
+        self.spaces
+            .values()
+            .for_each(|space| counts.add(space.count()));
+        counts == self.pages
+    }
+
+    fn references_hold(&self) -> bool {
+        let mut named: HashMap<BodyId, u32> = HashMap::new();
+        for body in self.spaces.values().flat_map(|space| space.bodies()) {
+            *named.entry(body).or_default() += 1;
+        }
+        let bodies = &self.cache.bodies;
+        let alive = bodies
+            .all()
+            .filter(|&(body, _)| named.contains_key(&body))
+            .count();
+        alive == named.len()
+            && bodies
+                .all()
+                .all(|(body, _)| bodies.references(body) == named.get(&body).copied().unwrap_or(0))
+    }
+
+    fn order_holds(&self) -> bool {
+        let order = &self.cache.order;
+        let members = self
+            .cache
+            .bodies
+            .all()
+            .filter(|(_, state)| in_cache(*state))
+            .count() as u64;
+        members == order.len()
+            && order
+                .oldest_first()
+                .all(|body| in_cache(self.cache.bodies.state(body)))
+    }
+
+    fn store_holds(&self) -> bool {
+        let (usage, counts) = (self.cache.layout.usage(), self.cache.bodies.counts());
+        usage.items == counts.stored + counts.writing
+            && usage.payload_bytes == self.cache.payload_bytes()
+            && usage.frames_bytes >= usage.payload_bytes
+            && self.cache.order.frames() == self.cache.cache_bytes().div_ceil(PAGE_SIZE as u64)
+    }
+
+    fn swap_holds(&self) -> bool {
+        let used = self
+            .cache
+            .swap
+            .as_ref()
+            .map_or(0, |swap| swap.space.used_bytes());
+        used == self.cache.bodies.counts().extent_bytes
+    }
+}
+
+fn in_cache(state: BodyState) -> bool {
+    matches!(state, BodyState::Stored { .. } | BodyState::Writing { .. })
+}
