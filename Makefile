@@ -1,0 +1,58 @@
+# make            builds pleat and its agent
+# make install    into PREFIX (default /usr/local), below DESTDIR if given
+# make demo       a real program at half the memory it needs, with and without pleat
+# make test       everything that CI runs
+
+PREFIX ?= /usr/local
+CARGO ?= cargo
+CC ?= cc
+RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
+
+.PHONY: build install uninstall demo test lint unit e2e tools clean
+
+build: tools
+	$(CARGO) build --release
+
+# Installs what `make` built; builds it only when it is not there, so that `sudo make install` needs
+# no Rust toolchain in root's PATH and leaves no files of root's in the build tree.
+install: $(RELEASE)/pleat $(RELEASE)/libpleat_agent.so
+	install -D -m 755 $(RELEASE)/pleat $(DESTDIR)$(PREFIX)/bin/pleat
+	install -D -m 755 $(RELEASE)/libpleat_agent.so $(DESTDIR)$(PREFIX)/lib/pleat/libpleat_agent.so
+
+$(RELEASE)/pleat $(RELEASE)/libpleat_agent.so:
+	$(MAKE) build
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/pleat $(DESTDIR)$(PREFIX)/lib/pleat/libpleat_agent.so
+
+demo: build
+	demo/demo.sh $(RELEASE)/pleat
+
+test: lint unit e2e
+
+lint: tools
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
+
+unit: tools
+	$(CARGO) test --workspace --exclude pleat-e2e
+
+# One at a time: each test measures memory and time of whole jobs.
+e2e: build
+	$(RELEASE)/pleat doctor || true
+	$(CARGO) test --release -p pleat-e2e -- --test-threads=1
+
+# Each thing missing, with the one command that gets it.
+tools:
+	@ok=yes; \
+	command -v $(CARGO) >/dev/null || { ok=no; \
+	  echo "missing: cargo    get it: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"; }; \
+	command -v $(CC) >/dev/null || { ok=no; \
+	  echo "missing: cc       get it: sudo apt-get install build-essential"; }; \
+	[ "$$(uname -sm)" = "Linux x86_64" ] || { ok=no; \
+	  echo "missing: x86_64 Linux; pleat runs nowhere else yet"; }; \
+	[ $$ok = yes ]
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,50 @@
+//! `pleat`: any program in less memory than it needs.
+//!
+//! This crate only reads the command line, settles what it means on this machine, hands the job to
+//! the pager and tells the user how it went. Follow a run through `args` (what was typed),
+//! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees).
+#![deny(unsafe_code)]
+
+mod agent_path;
+mod args;
+mod budget;
+mod doctor;
+mod exit;
+mod probe;
+mod run;
+mod settings;
+mod size;
+mod stats;
+mod summary;
+mod swap_dir;
+
+use args::{Args, Command};
+use clap::Parser;
+use exit::Exit;
+use pleat_pager as pager;
+
+fn main() -> std::process::ExitCode {
+    let exit = match Args::try_parse() {
+        Ok(Args {
+            command: Command::Run(raw),
+        }) => run::run(raw),
+        Ok(Args {
+            command: Command::Doctor,
+        }) => doctor::doctor(),
+        Err(error) => args::explain(&error),
+    };
+    exit.into()
+}
+
+/// Prints one line on standard error, as every message of pleat: `pleat: ...`.
+fn say(message: &str) {
+    use std::io::Write;
+    // Nobody is left to tell when standard error is gone, and a broken pipe must not end the job.
+    let _ = writeln!(std::io::stderr(), "pleat: {message}");
+}
+
+/// Says why there is no result, and which exit status that means.
+fn fail(message: &str, exit: Exit) -> Exit {
+    say(message);
+    exit
+}

@@ -1,0 +1,348 @@
+//! What a command line means on this machine: raw arguments in, a [`Settings`] that cannot be
+//! invalid out.
+//!
+//! Everything that can be known to be wrong before the program starts is found here, so a mistake
+//! costs a line and exit status 2 rather than a run.
+
+use crate::args::RunArgs;
+use crate::budget::{Budget, MachineMemory};
+use crate::pager::Swap;
+use crate::size::{human, parse_amount, parse_size, SizeError};
+use crate::swap_dir::{self, SwapDirError};
+use pleat_codec::codec_names;
+use pleat_engine::{preset, preset_names, Preset};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// A run, settled.
+pub struct Settings {
+    /// Program and arguments; never empty.
+    pub program: Vec<OsString>,
+    /// The memory budget and where it comes from.
+    pub budget: Budget,
+    /// The swap file's directory; `None` keeps everything in memory.
+    pub swap: Option<Swap>,
+    /// The preset.
+    pub preset: Preset,
+    /// The preset's codec, or the one given instead.
+    pub codec: &'static str,
+    /// Where the JSON goes.
+    pub stats: Option<PathBuf>,
+    /// How much to say.
+    pub verbosity: Verbosity,
+    /// What is allowed but probably not meant.
+    pub warnings: Vec<String>,
+}
+
+/// How much pleat says by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verbosity {
+    /// Errors only.
+    Quiet,
+    /// Errors and warnings.
+    Normal,
+    /// Also a live status line and a summary.
+    Verbose,
+}
+
+/// What the resolution of the arguments looks at besides them.
+pub struct Machine {
+    /// Memory there is.
+    pub memory: MachineMemory,
+    /// Directories for the swap file when none is given, best first.
+    pub swap_candidates: Vec<PathBuf>,
+}
+
+/// A mistake on the command line; the message names the remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// A size or percentage.
+    #[error("{flag}: {source}")]
+    Size {
+        /// Which flag.
+        flag: &'static str,
+        /// What is wrong with it.
+        source: SizeError,
+    },
+    /// `--swap-max 0`.
+    #[error("{0}; to use no swap file, say --no-swap")]
+    NoSwapMeant(SizeError),
+    /// A name that is not in its list.
+    #[error("there is no {kind} '{name}': choose from {known}")]
+    UnknownName {
+        /// "preset" or "codec".
+        kind: &'static str,
+        /// What was typed.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// `--swap-dir`.
+    #[error("{0}: choose another with --swap-dir, or say --no-swap")]
+    SwapDir(SwapDirError),
+}
+
+impl Machine {
+    /// This machine, now.
+    ///
+    /// # Errors
+    /// When the kernel does not say how much memory there is.
+    pub fn read() -> std::io::Result<Machine> {
+        let tmpdir = std::env::var_os("TMPDIR").map(PathBuf::from);
+        Ok(Machine {
+            memory: MachineMemory::read()?,
+            swap_candidates: swap_dir::default_candidates(tmpdir),
+        })
+    }
+}
+
+impl Settings {
+    /// Settles what `raw` means on `machine`.
+    ///
+    /// # Errors
+    /// The first mistake found, in the order of the help text.
+    pub fn resolve(raw: RunArgs, machine: &Machine) -> Result<Settings, SettingsError> {
+        let mut warnings = Vec::new();
+        let budget = resolve_budget(raw.memory.as_deref(), &machine.memory, &mut warnings)?;
+        let swap = resolve_swap(&raw, machine, &mut warnings)?;
+        let preset = resolve_preset(raw.preset.as_deref())?;
+        let codec = match &raw.codec {
+            None => preset.codec,
+            Some(name) => find_name("codec", name, codec_names())?,
+        };
+        Ok(Settings {
+            budget,
+            swap,
+            preset,
+            codec,
+            verbosity: verbosity(&raw),
+            program: raw.program,
+            stats: raw.stats,
+            warnings,
+        })
+    }
+}
+
+fn verbosity(raw: &RunArgs) -> Verbosity {
+    match (raw.quiet, raw.verbose) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    }
+}
+
+fn resolve_budget(
+    text: Option<&str>,
+    memory: &MachineMemory,
+    warnings: &mut Vec<String>,
+) -> Result<Budget, SettingsError> {
+    let Some(text) = text else {
+        return Ok(memory.default_budget());
+    };
+    let amount = parse_amount(text).map_err(|source| SettingsError::Size {
+        flag: "--memory",
+        source,
+    })?;
+    let budget = memory.budget_for(amount, text);
+    if let Some(limit) = memory
+        .cgroup_limit_bytes
+        .filter(|&limit| budget.bytes > limit)
+    {
+        warnings.push(format!(
+            "--memory {text} is more than the {} that the memory cgroup allows: \
+             the kernel may kill the job; give at most --memory 90%",
+            human(limit)
+        ));
+    }
+    Ok(budget)
+}
+
+fn resolve_swap(
+    raw: &RunArgs,
+    machine: &Machine,
+    warnings: &mut Vec<String>,
+) -> Result<Option<Swap>, SettingsError> {
+    if raw.no_swap {
+        return Ok(None);
+    }
+    let max_bytes = raw.swap_max.as_deref().map(swap_max).transpose()?;
+    let dir = match &raw.swap_dir {
+        Some(dir) => Some(given_swap_dir(dir, warnings)?),
+        None => swap_dir::first_usable(&machine.swap_candidates)
+            .map_err(|reasons| warnings.push(no_default_swap(&reasons)))
+            .ok()
+            .map(|found| found.path),
+    };
+    Ok(dir.map(|dir| Swap { dir, max_bytes }))
+}
+
+fn swap_max(text: &str) -> Result<u64, SettingsError> {
+    parse_size(text).map_err(|source| match source {
+        SizeError::Zero(_) => SettingsError::NoSwapMeant(source),
+        _ => SettingsError::Size {
+            flag: "--swap-max",
+            source,
+        },
+    })
+}
+
+fn given_swap_dir(dir: &Path, warnings: &mut Vec<String>) -> Result<PathBuf, SettingsError> {
+    let found = swap_dir::inspect(dir).map_err(SettingsError::SwapDir)?;
+    if found.in_memory {
+        warnings.push(format!(
+            "the swap directory {} is in memory (tmpfs), so swapping there saves none: \
+             give a directory on a disk, or --no-swap",
+            dir.display()
+        ));
+    }
+    Ok(found.path)
+}
+
+fn no_default_swap(reasons: &str) -> String {
+    format!("running without a swap file ({reasons}): give --swap-dir DIR, or --no-swap")
+}
+
+fn resolve_preset(given: Option<&str>) -> Result<Preset, SettingsError> {
+    let names = preset_names();
+    let name = match given {
+        None => names[0],
+        Some(name) => find_name("preset", name, &names)?,
+    };
+    Ok(preset(name).expect("every listed preset exists"))
+}
+
+fn find_name(
+    kind: &'static str,
+    name: &str,
+    names: &[&'static str],
+) -> Result<&'static str, SettingsError> {
+    names
+        .iter()
+        .copied()
+        .find(|known| *known == name)
+        .ok_or_else(|| SettingsError::UnknownName {
+            kind,
+            name: name.to_owned(),
+            known: names.join(", "),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine {
+            memory: MachineMemory {
+                cgroup_limit_bytes: None,
+                available_bytes: 1000 << 20,
+            },
+            swap_candidates: vec![PathBuf::from("/var/tmp")],
+        }
+    }
+
+    fn resolve(change: impl FnOnce(&mut RunArgs)) -> Result<Settings, SettingsError> {
+        let mut raw = RunArgs {
+            program: vec!["true".into()],
+            ..RunArgs::default()
+        };
+        change(&mut raw);
+        Settings::resolve(raw, &machine())
+    }
+
+    fn refusal(change: impl FnOnce(&mut RunArgs)) -> String {
+        resolve(change).err().expect("must be refused").to_string()
+    }
+
+    #[test]
+    fn nothing_given_means_the_defaults_and_no_warning() {
+        let settings = resolve(|_| ()).unwrap();
+        assert_eq!(settings.budget.bytes, 800 << 20);
+        assert_eq!(settings.swap.unwrap().dir, Path::new("/var/tmp"));
+        assert_eq!(settings.preset.name, preset_names()[0]);
+        assert_eq!(settings.codec, settings.preset.codec);
+        assert_eq!(settings.verbosity, Verbosity::Normal);
+        assert_eq!(settings.warnings, [] as [String; 0]);
+    }
+
+    #[test]
+    fn a_wrong_size_names_its_flag() {
+        assert!(refusal(|raw| raw.memory = Some("lots".into())).starts_with("--memory: 'lots'"));
+        assert!(refusal(|raw| raw.swap_max = Some("1X".into())).starts_with("--swap-max: '1X'"));
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let message = refusal(|raw| raw.preset = Some("magic".into()));
+        assert!(
+            message.contains("preset 'magic'") && message.contains("castro03"),
+            "{message}"
+        );
+        let message = refusal(|raw| raw.codec = Some("zip".into()));
+        assert!(
+            message.contains("codec 'zip'") && message.contains("lz4"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn every_preset_can_be_chosen_by_name() {
+        for name in preset_names() {
+            let settings = resolve(|raw| raw.preset = Some(name.into())).unwrap();
+            assert_eq!(settings.preset.name, name);
+        }
+    }
+
+    #[test]
+    fn swap_can_be_limited_or_left_out() {
+        let limited = resolve(|raw| raw.swap_max = Some("2G".into())).unwrap();
+        assert_eq!(limited.swap.unwrap().max_bytes, Some(2 << 30));
+        assert!(resolve(|raw| raw.no_swap = true).unwrap().swap.is_none());
+        assert!(refusal(|raw| raw.swap_max = Some("0".into())).contains("--no-swap"));
+    }
+
+    #[test]
+    fn a_given_swap_directory_must_be_usable() {
+        let message = refusal(|raw| raw.swap_dir = Some("/nonexistent".into()));
+        assert!(
+            message.contains("/nonexistent") && message.contains("--swap-dir"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn without_a_usable_default_the_job_runs_without_swap_and_says_so() {
+        let machine = Machine {
+            swap_candidates: vec!["/nonexistent".into()],
+            ..machine()
+        };
+        let raw = RunArgs {
+            program: vec!["true".into()],
+            ..RunArgs::default()
+        };
+        let settings = Settings::resolve(raw, &machine).unwrap();
+        assert!(settings.swap.is_none());
+        assert!(
+            settings.warnings[0].contains("/nonexistent"),
+            "{:?}",
+            settings.warnings
+        );
+    }
+
+    #[test]
+    fn a_budget_above_the_cgroups_limit_is_warned_of() {
+        let mut machine = machine();
+        machine.memory.cgroup_limit_bytes = Some(100 << 20);
+        let raw = RunArgs {
+            memory: Some("200M".into()),
+            no_swap: true,
+            ..RunArgs::default()
+        };
+        let settings = Settings::resolve(raw, &machine).unwrap();
+        assert!(
+            settings.warnings[0].contains("more than the 100M"),
+            "{:?}",
+            settings.warnings
+        );
+    }
+}

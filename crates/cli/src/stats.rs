@@ -1,0 +1,255 @@
+//! The JSON of `--stats FILE`: what was asked, how it ended, and every counter of the pager.
+//!
+//! The file is opened before the program starts, so that an hour's run is not lost to a typo, and
+//! written at the end whatever happened. `docs/stats.md` explains each field; a test here compares
+//! the two in both directions.
+
+use crate::pager::{Ending, Outcome, Report, RunError};
+use crate::settings::Settings;
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// The file, open since before the program started.
+pub struct StatsFile {
+    path: PathBuf,
+    file: File,
+}
+
+/// Why the figures are not in their file.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write --stats {}: {source}", path.display())]
+pub struct StatsError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl StatsFile {
+    /// Creates or empties the file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn create(path: &Path) -> Result<StatsFile, StatsError> {
+        match File::create(path) {
+            Ok(file) => Ok(StatsFile {
+                path: path.to_owned(),
+                file,
+            }),
+            Err(source) => Err(StatsError {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// Writes the figures.
+    ///
+    /// # Errors
+    /// When the disk does not take them.
+    pub fn write(self, stats: &Stats) -> Result<(), StatsError> {
+        let StatsFile { path, mut file } = self;
+        let write = |file: &mut File| {
+            let mut text = serde_json::to_vec_pretty(stats)?;
+            text.push(b'\n');
+            file.write_all(&text)
+        };
+        write(&mut file).map_err(|source| StatsError { path, source })
+    }
+}
+
+/// Everything about one run. Field names end in their unit.
+#[derive(Serialize)]
+pub struct Stats<'a> {
+    pleat_version: &'static str,
+    program: Vec<String>,
+    settings: SettingsStats<'a>,
+    ending: EndingStats,
+    report: Option<&'a Report>,
+}
+
+/// The settings as they were resolved.
+#[derive(Serialize)]
+struct SettingsStats<'a> {
+    budget_bytes: u64,
+    budget_reason: &'a str,
+    swap_dir: Option<String>,
+    swap_max_bytes: Option<u64>,
+    preset: &'static str,
+    codec: &'static str,
+    layout: &'static str,
+    sizing: &'static str,
+}
+
+/// How the run ended.
+#[derive(Serialize)]
+struct EndingStats {
+    kind: &'static str,
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    message: Option<String>,
+}
+
+impl<'a> Stats<'a> {
+    /// Collects what is to be written about a run under `settings` that ended with `result`.
+    pub fn of(settings: &'a Settings, result: &'a Result<Outcome, RunError>) -> Stats<'a> {
+        let swap = settings.swap.as_ref();
+        Stats {
+            pleat_version: env!("CARGO_PKG_VERSION"),
+            program: settings
+                .program
+                .iter()
+                .map(|s| s.to_string_lossy().into_owned())
+                .collect(),
+            settings: SettingsStats {
+                budget_bytes: settings.budget.bytes,
+                budget_reason: &settings.budget.reason,
+                swap_dir: swap.map(|swap| swap.dir.to_string_lossy().into_owned()),
+                swap_max_bytes: swap.and_then(|swap| swap.max_bytes),
+                preset: settings.preset.name,
+                codec: settings.codec,
+                layout: settings.preset.layout,
+                sizing: settings.preset.sizing,
+            },
+            ending: EndingStats::of(result),
+            report: result.as_ref().ok().map(|outcome| &outcome.report),
+        }
+    }
+}
+
+impl EndingStats {
+    fn of(result: &Result<Outcome, RunError>) -> EndingStats {
+        let none = EndingStats {
+            kind: "",
+            exit_code: None,
+            signal: None,
+            message: None,
+        };
+        match result.as_ref().map(|outcome| &outcome.ending) {
+            Ok(Ending::Exited(code)) => EndingStats {
+                kind: "exited",
+                exit_code: Some(*code),
+                ..none
+            },
+            Ok(Ending::Signalled(signal)) => EndingStats {
+                kind: "signalled",
+                signal: Some(*signal),
+                ..none
+            },
+            Ok(Ending::Stopped { message }) => EndingStats {
+                kind: "stopped",
+                message: Some(message.clone()),
+                ..none
+            },
+            Err(error) => EndingStats {
+                kind: "not_started",
+                message: Some(error.to_string()),
+                ..none
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::RunArgs;
+    use crate::budget::MachineMemory;
+    use crate::settings::Machine;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    fn settings() -> Settings {
+        let memory = MachineMemory {
+            cgroup_limit_bytes: None,
+            available_bytes: 1 << 30,
+        };
+        let machine = Machine {
+            memory,
+            swap_candidates: vec!["/var/tmp".into()],
+        };
+        let raw = RunArgs {
+            program: vec!["true".into()],
+            ..RunArgs::default()
+        };
+        Settings::resolve(raw, &machine).unwrap()
+    }
+
+    fn finished() -> Result<Outcome, RunError> {
+        Ok(Outcome {
+            ending: Ending::Exited(3),
+            report: Report::default(),
+        })
+    }
+
+    fn json(result: &Result<Outcome, RunError>) -> Value {
+        serde_json::to_value(Stats::of(&settings(), result)).unwrap()
+    }
+
+    /// `a.b.c` for every value that is not an object.
+    fn leaves(prefix: &str, value: &Value, into: &mut BTreeSet<String>) {
+        match value.as_object() {
+            None => drop(into.insert(prefix.to_owned())),
+            Some(object) => object.iter().for_each(|(key, value)| {
+                let dot = if prefix.is_empty() { "" } else { "." };
+                leaves(&format!("{prefix}{dot}{key}"), value, into);
+            }),
+        }
+    }
+
+    #[test]
+    fn every_field_is_documented_and_every_documented_field_exists() {
+        let docs = include_str!("../../../docs/stats.md");
+        let documented: BTreeSet<String> = docs
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+            .map(|(field, _)| field.to_owned())
+            .collect();
+        let mut written = BTreeSet::new();
+        leaves("", &json(&finished()), &mut written);
+        let missing: Vec<_> = written.difference(&documented).collect();
+        let stale: Vec<_> = documented.difference(&written).collect();
+        assert!(missing.is_empty(), "docs/stats.md lacks {missing:#?}");
+        assert!(
+            stale.is_empty(),
+            "docs/stats.md explains what is not written: {stale:#?}"
+        );
+    }
+
+    #[test]
+    fn an_ending_says_which_of_four_it_was() {
+        let exited = json(&finished());
+        assert_eq!(exited["ending"]["kind"], "exited");
+        assert_eq!(exited["ending"]["exit_code"], 3);
+        let failed = json(&Err(RunError::Other("no luck: try again".into())));
+        assert_eq!(failed["ending"]["kind"], "not_started");
+        assert_eq!(failed["ending"]["message"], "no luck: try again");
+        assert_eq!(failed["report"], Value::Null);
+    }
+
+    #[test]
+    fn an_unwritable_file_is_noticed_when_it_is_created() {
+        let error = StatsFile::create(Path::new("/nonexistent/run.json"))
+            .err()
+            .unwrap();
+        assert!(
+            error.to_string().contains("--stats /nonexistent/run.json"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn the_file_holds_the_figures_and_ends_in_a_newline() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run.json");
+        let (settings, result) = (settings(), finished());
+        StatsFile::create(&path)
+            .unwrap()
+            .write(&Stats::of(&settings, &result))
+            .unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.ends_with("}\n"));
+        let read: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["settings"]["budget_bytes"], settings.budget.bytes);
+    }
+}
