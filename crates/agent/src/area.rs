@@ -10,7 +10,7 @@
 
 use crate::raw::{self, Errno};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use pleat_wire::message::TAKE_MAX;
+use pleat_wire::message::{DOORBELLS, TAKE_MAX};
 use pleat_wire::PAGE;
 use syscalls::Sysno;
 
@@ -42,6 +42,9 @@ pub fn data() -> (usize, usize) {
         (start / PAGE * PAGE, end.next_multiple_of(PAGE))
     }
 }
+
+/// The next doorbell to be touched, counted from 1.
+static DOORBELL: AtomicUsize = AtomicUsize::new(1);
 
 /// Address of the beacon page; 0 before the first pressure.
 static BEACON: AtomicUsize = AtomicUsize::new(0);
@@ -106,10 +109,32 @@ pub fn beacon() -> Result<usize, Errno> {
         return Ok(known);
     }
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let page = raw::map(PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
+    let page = raw::map(BEACON_LEN, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
     // SAFETY: mapped just now.
-    unsafe { raw::advise(page, PAGE, libc::MADV_WIPEONFORK)? };
+    unsafe { raw::advise(page, BEACON_LEN, libc::MADV_WIPEONFORK)? };
     Ok(page)
+}
+
+/// Bytes of the beacon page and the doorbell pages.
+pub const BEACON_LEN: usize = (1 + DOORBELLS) * PAGE;
+
+/// Before a fork: lets the supervisor write-protect what parent and child will share.
+pub fn ring_doorbell() {
+    let beacon = BEACON.load(Ordering::Acquire);
+    if beacon == 0 {
+        return;
+    }
+    let next = DOORBELL.fetch_add(1, Ordering::AcqRel) % (DOORBELLS + 1);
+    let page = beacon + next.max(1) * PAGE;
+    if next == 0 {
+        // All are used up: they become fresh again. This raises an event, that is all.
+        // SAFETY: the pages are the agent's own, and hold nothing.
+        let _ = unsafe { raw::advise(beacon + PAGE, DOORBELLS * PAGE, libc::MADV_DONTNEED) };
+        DOORBELL.store(2, Ordering::Release);
+    }
+    // SAFETY: mapped for the life of the process. A page touched before by a thread that forks at
+    // the same time is present and answers at once, which costs exactness and nothing else.
+    unsafe { core::ptr::read_volatile(page as *const u8) };
 }
 
 /// From now on forked children announce themselves by reading the beacon.
@@ -125,6 +150,7 @@ pub fn is_managed() -> bool {
 /// In a forked child: lets the supervisor know which userfaultfd is ours.
 pub fn read_beacon() {
     let page = BEACON.load(Ordering::Acquire);
+    DOORBELL.store(1, Ordering::Release);
     if page != 0 {
         // SAFETY: the beacon stays mapped for the life of the process; the kernel wiped it at the
         // fork, so this read waits until the supervisor has answered.

@@ -91,6 +91,27 @@ pub fn unlock(word: &AtomicU32) {
     }
 }
 
+/// Sleeps while `word` is `value`, for so many milliseconds at most.
+pub fn wait_while(word: &AtomicU32, value: u32, limit_ms: i64) {
+    let limit = [limit_ms / 1000, limit_ms % 1000 * 1_000_000];
+    let (pointer, limit) = (core::ptr::from_ref(word) as usize, limit.as_ptr() as usize);
+    let arguments = [
+        pointer,
+        libc::FUTEX_WAIT as usize,
+        value as usize,
+        limit,
+        0,
+        0,
+    ];
+    // SAFETY: the word and the timeout, a `struct timespec`, outlive the call.
+    let _ = unsafe { call(Sysno::futex, arguments) };
+}
+
+/// Wakes everybody who sleeps on `word`.
+pub fn wake_all(word: &AtomicU32) {
+    futex(word, libc::FUTEX_WAKE, i32::MAX as u32);
+}
+
 fn futex(word: &AtomicU32, operation: i32, value: u32) {
     let pointer = core::ptr::from_ref(word) as usize;
     // SAFETY: the word outlives the call; no timeout is given.

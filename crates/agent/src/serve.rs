@@ -20,6 +20,8 @@ pub struct Tools {
     pub control: *const Control,
     /// The agent's memory.
     pub area: Area,
+    /// The beacon page.
+    beacon: usize,
 }
 
 /// Ranges under MADV_WIPEONFORK noted so far, also before there is a control page.
@@ -28,9 +30,25 @@ static WIPED: [[AtomicU64; 2]; WIPED_MAX] =
 static WIPED_COUNT: AtomicU32 = AtomicU32::new(0);
 static CONTROL: AtomicUsize = AtomicUsize::new(0);
 
+/// Set when the agent is ready for commands, or never will be.
+static READY: AtomicU32 = AtomicU32::new(0);
+/// How long a forked child waits for its agent at most: a supervisor that is so slow does not come.
+const READY_WAIT_MS: usize = 5000;
+
+/// Waits until the agent is ready for commands.
+pub fn await_ready() {
+    for _ in 0..READY_WAIT_MS / 100 {
+        if READY.load(Ordering::Acquire) != 0 {
+            return;
+        }
+        raw::wait_while(&READY, 0, 100);
+    }
+}
+
 /// In a forked child: the parent's control page is not mapped here.
 pub fn forget_parent() {
     CONTROL.store(0, Ordering::Release);
+    READY.store(0, Ordering::Release);
 }
 
 /// Notes that a range is wiped in forked children.
@@ -70,6 +88,8 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
             message::PREPARE if tools.is_none() => {
                 let command: Prepare = packet.read();
                 tools = prepare(socket, area, &command, fd);
+                READY.store(1, Ordering::Release);
+                raw::wake_all(&READY);
             }
             message::TAKE => {
                 if let Some(tools) = &tools {
@@ -91,6 +111,7 @@ fn prepare(socket: i32, area: Area, command: &Prepare, given: Option<i32>) -> Op
     match make_tools(area, command, given, &mut answer.step) {
         Ok((tools, memory)) => {
             answer.fork_events = command.fork_events;
+            answer.beacon = tools.beacon as u64;
             send(socket, &answer, &[tools.uffd, memory]);
             raw::close(memory);
             Some(tools)
@@ -126,7 +147,7 @@ fn make_tools(
     register(main, area.staging(), Area::staging_len())?;
     register(outbox_uffd, area.outbox(), Area::staging_len())?;
     if !inherited {
-        register(main, beacon, PAGE)?;
+        register(main, beacon, area::BEACON_LEN)?;
     }
     CONTROL.store(control as usize, Ordering::Release);
     publish_wiped();
@@ -137,6 +158,7 @@ fn make_tools(
             outbox_uffd,
             control,
             area,
+            beacon,
         },
         memory,
     ))

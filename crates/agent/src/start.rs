@@ -37,15 +37,24 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     NAME_LENGTH.store(name.len(), Ordering::Release);
     interpose::resolve();
     threads::protect_current();
-    // SAFETY: `child` is a plain function that stays loaded.
-    unsafe { libc::pthread_atfork(None, None, Some(child)) };
+    // SAFETY: both are plain functions that stay loaded.
+    unsafe { libc::pthread_atfork(Some(parent), None, Some(child)) };
     connect_and_start(0);
+}
+
+extern "C" fn parent() {
+    area::ring_doorbell();
 }
 
 extern "C" fn child() {
     area::read_beacon();
     serve::forget_parent();
     connect_and_start(1);
+    if area::is_managed() {
+        // Until the agent is ready nothing of this process can be taken away, and its faults are
+        // answered over the budget: the program is not to run before.
+        serve::await_ready();
+    }
 }
 
 /// The value of the socket variable.

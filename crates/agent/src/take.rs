@@ -71,7 +71,7 @@ fn retry_busy(tools: &Tools, generation: u64, items: &[TakeItem], status: &mut [
             continue;
         }
         match move_run(tools, generation, at, address as u64, 1) {
-            Moved::Pages(_) => status[at] = message::TOOK,
+            Moved::Pages(_) => status[at] = message::TOOK_SHARED,
             Moved::Failed(why) => status[at] = why,
             Moved::Stale => return,
         }
@@ -159,10 +159,7 @@ fn empty_staging(tools: &Tools, items: &[TakeItem], status: &[u8]) {
     let mut at = 0;
     let mut any = false;
     while at < items.len() {
-        let run = status[at..]
-            .iter()
-            .take_while(|s| **s == message::TOOK)
-            .count();
+        let run = status[at..].iter().take_while(|s| is_taken(**s)).count();
         if run == 0 {
             at += 1;
             continue;
@@ -186,6 +183,10 @@ fn empty_staging(tools: &Tools, items: &[TakeItem], status: &[u8]) {
             raw::die(b"pleat: the agent cannot free its outbox; ending the process\n");
         }
     }
+}
+
+fn is_taken(status: u8) -> bool {
+    matches!(status, message::TOOK | message::TOOK_SHARED)
 }
 
 fn copy_to_ring(tools: &Tools, at: usize, slot: u32) {

@@ -66,6 +66,14 @@ pub struct Process {
     file_bytes: Option<u64>,
 }
 
+/// What a look at the job's memory gave.
+pub struct Reading {
+    /// Bytes in use.
+    pub bytes: u64,
+    /// Read just now; otherwise an estimate from an earlier sample, to be trusted only upwards.
+    pub is_exact: bool,
+}
+
 /// All processes of the job, by process id.
 #[derive(Default)]
 pub struct Census {
@@ -73,6 +81,8 @@ pub struct Census {
     pub processes: HashMap<i32, Process>,
     own: Option<StatmReader>,
     keeper: Option<StatmReader>,
+    /// Page tables and stacks of the supervisor.
+    own_kernel_bytes: u64,
     machine: Option<AnonPages>,
     /// When the dear figures were last read, and how long they are to be left alone.
     sampled: Option<(Instant, Duration)>,
@@ -87,6 +97,7 @@ impl Census {
             processes: HashMap::new(),
             own: StatmReader::open(std::process::id() as i32).ok(),
             keeper: StatmReader::open(keeper).ok(),
+            own_kernel_bytes: 0,
             machine: AnonPages::open(),
             sampled: None,
             anchor: None,
@@ -127,7 +138,7 @@ impl Census {
     /// two samples of the proportional figures that growth is seen in the anonymous memory of the
     /// whole machine, which is cheap to read: the rest of the machine can only make us too careful,
     /// and only until the next sample.
-    pub fn measure(&mut self, dear: bool, keeper: &Keeper) -> u64 {
+    pub fn measure(&mut self, dear: bool, keeper: &Keeper) -> Reading {
         let gone: Vec<i32> = self
             .processes
             .iter_mut()
@@ -143,6 +154,8 @@ impl Census {
             self.processes
                 .iter_mut()
                 .for_each(|(pid, process)| process.sample(*pid));
+            self.own_kernel_bytes =
+                procfs::status(std::process::id() as i32).map_or(0, |status| kernel_bytes(&status));
             let pause = (start.elapsed() * SAMPLE_SHARE).max(SAMPLE_PAUSE_MIN);
             self.sampled = Some((Instant::now(), pause));
         }
@@ -154,10 +167,14 @@ impl Census {
             .sum::<Option<u64>>();
         let files: u64 = self.processes.values().filter_map(|p| p.file_bytes).sum();
         let programs: u64 = self.processes.values().map(Process::bytes).sum();
-        let total = programs + files.min(FILES_COUNTED_MAX) + own.unwrap_or(0);
+        let own = own.unwrap_or(0) + self.own_kernel_bytes;
+        let total = programs + files.min(FILES_COUNTED_MAX) + own;
         if !self.processes.values().any(|process| process.shares) {
             self.anchor = None;
-            return total;
+            return Reading {
+                bytes: total,
+                is_exact: true,
+            };
         }
         let machine = self
             .machine
@@ -168,7 +185,10 @@ impl Census {
             Some(anchor) if !sampling => anchor,
             _ => *self.anchor.insert((total, machine)),
         };
-        total.max(total_then + machine.saturating_sub(machine_then))
+        Reading {
+            bytes: total.max(total_then + machine.saturating_sub(machine_then)),
+            is_exact: sampling,
+        }
     }
 
     /// Notes that these processes share memory. The proportional figures are due at once.
@@ -187,6 +207,11 @@ impl Census {
             process::signal(process.pidfd.as_raw_fd(), libc::SIGKILL);
         }
     }
+}
+
+/// What the kernel holds for a process besides its pages.
+fn kernel_bytes(status: &procfs::Status) -> u64 {
+    status.page_table_bytes + u64::from(status.threads) * THREAD_BYTES
 }
 
 fn anon_bytes_of(reader: &StatmReader) -> Option<u64> {
@@ -244,9 +269,8 @@ impl Process {
                 Stage::Managed(link) => staging_of(link),
                 _ => 0,
             };
-            self.extra_bytes = status.rss_shmem_bytes.saturating_sub(staging)
-                + status.page_table_bytes
-                + u64::from(status.threads) * THREAD_BYTES;
+            self.extra_bytes =
+                status.rss_shmem_bytes.saturating_sub(staging) + kernel_bytes(&status);
         }
         if self.shares || self.file_bytes.is_none() {
             if let Ok(rollup) = procfs::rollup(pid) {

@@ -222,7 +222,7 @@ fn make_engine(job: &Job) -> Result<Engine, RunError> {
     }
     let settings = Settings {
         budget_bytes: job.budget_bytes,
-        reserve_bytes: (job.budget_bytes / 128).clamp(512 << 10, 64 << 20),
+        reserve_bytes: (job.budget_bytes / 100).clamp(2 << 20, 64 << 20),
         run_max: job.run_max,
         swap: job.swap.as_ref().map(|swap| SwapSettings {
             fragment_bytes: FRAGMENT,

@@ -10,7 +10,7 @@ use pleat_sys::channel::Channel;
 use pleat_sys::process::Bell;
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
-use pleat_types::{PageNo, SpaceId, StagingSlot};
+use pleat_types::{PageNo, PageRange, SpaceId, StagingSlot};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -163,6 +163,8 @@ pub struct AgentLink {
     pub thread: i32,
     /// The agent's own memory, never to be managed: its area and its library's variables.
     pub own: [(u64, u64); 2],
+    /// Pages whose faults announce a fork.
+    pub doorbells: PageRange,
 }
 
 /// The take-away traffic of one space. At most one command is under way.

@@ -15,6 +15,7 @@ use pleat_sys::procfs;
 use pleat_sys::ring::Ring;
 use pleat_sys::signals::{self, Change, Signal, Signals};
 use pleat_sys::uffd::Uffd;
+use pleat_types::{PageNo, PageRange};
 use pleat_wire::message::{self, Hello, Prepare, Prepared};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -297,7 +298,7 @@ impl<'a> Supervisor<'a> {
                 let answer = pleat_sys::read_plain::<Prepared>(&packet[..length]);
                 match answer {
                     Some(answer) if answer.kind == message::PREPARED && answer.error == 0 => {
-                        self.manage(pid, descriptors);
+                        self.manage(pid, &answer, descriptors);
                     }
                     Some(answer) => self.unmanageable(pid, &answer),
                     None => {}
@@ -323,7 +324,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// An agent is ready: its address space gets a thread, or the thread it has gets its agent.
-    fn manage(&mut self, pid: i32, descriptors: Vec<OwnedFd>) {
+    fn manage(&mut self, pid: i32, answer: &Prepared, descriptors: Vec<OwnedFd>) {
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
@@ -349,6 +350,10 @@ impl<'a> Supervisor<'a> {
             slots,
             thread,
             own,
+            doorbells: PageRange::new(
+                PageNo::of_address(answer.beacon).plus(1),
+                message::DOORBELLS as u64,
+            ),
         };
         let known = lock(&self.shared.by_pid).get(&pid).cloned();
         let link = match known.filter(|link| !link.ended.load(Ordering::Acquire)) {
@@ -422,8 +427,16 @@ impl<'a> Supervisor<'a> {
         self.note_forks();
         let budget = self.job.budget_bytes;
         let near = self.used_bytes > budget / 2;
-        let processes = self.census.measure(near, self.keeper);
-        self.used_bytes = processes + self.shared.staging_bytes();
+        let before = self.engine_used();
+        let reading = self.census.measure(near, self.keeper);
+        let measured = reading.bytes + self.shared.staging_bytes();
+        let after = self.engine_used();
+        self.used_bytes = if reading.is_exact {
+            // What the engine has given out while the figures were read.
+            measured + after.saturating_sub(before)
+        } else {
+            measured.max(after)
+        };
         self.shared.meters.peak_bytes.raise(self.used_bytes);
         let (free, wanted, write) = {
             let mut engine = lock(&self.shared.engine);
@@ -451,6 +464,12 @@ impl<'a> Supervisor<'a> {
         self.show();
         let until_full = Duration::from_micros(free.max(0) as u64 / GROWTH_BYTES_PER_US);
         until_full.clamp(LOOK_MIN, LOOK_MAX)
+    }
+
+    /// Bytes in use by the engine's own account.
+    fn engine_used(&self) -> u64 {
+        let free = lock(&self.shared.engine).free_bytes();
+        (self.job.budget_bytes as i64 - free).max(0) as u64
     }
 
     /// Has processes managed, and mappings of managed ones looked for that grew without a fault.
@@ -585,7 +604,7 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-/// Frames of a staging ring: 1 MiB, or a 64th of a small budget.
+/// Frames of a staging ring: 1 MiB, or a 256th of a small budget.
 fn ring_frames(budget_bytes: u64) -> u32 {
-    (budget_bytes / 64 / 4096).clamp(32, RING_FRAMES.min(u64::from(RING_FRAMES_MAX))) as u32
+    (budget_bytes / 256 / 4096).clamp(32, RING_FRAMES.min(u64::from(RING_FRAMES_MAX))) as u32
 }

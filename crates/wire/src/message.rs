@@ -72,7 +72,13 @@ pub struct Prepared {
     pub step: u32,
     /// 1 when fork events are on.
     pub fork_events: u32,
+    /// Address of the beacon page; [`DOORBELLS`] doorbell pages follow it.
+    pub beacon: u64,
 }
+
+/// Pages behind the beacon. A program that is about to fork touches the next one: the fault asks the
+/// supervisor to get ready for the fork, and its answer says that it is.
+pub const DOORBELLS: usize = 31;
 
 /// Making the userfaultfd failed.
 pub const STEP_USERFAULTFD: u32 = 1;
@@ -131,6 +137,9 @@ pub const GONE: u8 = 3;
 pub const UNMOVABLE: u8 = 4;
 /// The address space changed since the command was made: nothing was done.
 pub const STALE: u8 = 5;
+/// As [`TOOK`], after a copy of a page shared since a fork was made: no memory is gained.
+pub const TOOK_SHARED: u8 = 6;
+
 /// Supervisor to agent: the job's main program has ended and nothing of this process is away; the
 /// agent thread ends and the process goes on alone.
 pub const RELEASE: u32 = 6;

@@ -4,7 +4,7 @@ use super::{Ended, Space};
 use crate::shared::{lock, Link, Mail, TakeState};
 use pleat_sys::process::{readable, wait, Bell};
 use pleat_sys::uffd::{FillError, Uffd};
-use pleat_types::{PageNo, PageRange};
+use pleat_types::{PageNo, PageRange, PAGE_SIZE};
 use pleat_wire::uffd::Message;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -129,9 +129,9 @@ impl Space {
             children: AtomicU64::new(0),
             ended: AtomicBool::new(false),
         });
-        let run_max = (self.pages.len() / pleat_types::PAGE_SIZE) as u32;
+        let run_max = (self.pages.len() / PAGE_SIZE) as u32;
         let registered = self.registered.clone();
-        self.protect_shared(&link);
+        self.protect_after_fork(&link);
         match Space::new(self.shared.clone(), link, run_max, registered) {
             Some(space) => space.start(),
             None => self.shared.fail("cannot make a codec".into()),
@@ -140,29 +140,53 @@ impl Space {
     }
 
     /// Pages shared with a child become two when either writes to them, and the kernel tells nobody.
-    /// Where memory could not hold them all twice, both sides are write-protected, so that each
-    /// such write asks for its page first.
-    fn protect_shared(&self, child: &Link) {
-        let engine = lock(&self.shared.engine);
-        let shared = engine.space_resident_pages(child.id) as i64 * 4096;
-        let free = engine.free_bytes();
-        drop(engine);
-        if free > shared {
+    /// Where memory could not hold them all twice, they are write-protected before the fork (the
+    /// child inherits that), so that each such write asks for its page first.
+    pub(super) fn protect_for_fork(&mut self) -> Result<(), FillError> {
+        self.fork_announced = true;
+        if self.has_room_for_copy() {
+            return Ok(());
+        }
+        self.shared.meters.protected_forks.add(1);
+        self.protect_all(&self.link.uffd)
+    }
+
+    /// As [`Space::protect_for_fork`], for a fork that nobody has announced: a few pages may have
+    /// become two already, which the next measurement sees.
+    fn protect_after_fork(&mut self, child: &Link) {
+        if std::mem::take(&mut self.fork_announced) || self.has_room_for_copy() {
             return;
         }
         self.shared.meters.protected_forks.add(1);
         for uffd in [&self.link.uffd, &child.uffd] {
-            for (start, end) in &self.registered {
-                // A failure costs exactness of the account and nothing else: the mapping is gone,
-                // or an event is pending already. The next measurement sees what happened.
-                for _ in 0..1000 {
-                    match uffd.protect(*start, end - start, true) {
-                        Err(FillError::EventPending) => std::thread::yield_now(),
-                        _ => break,
-                    }
+            for _ in 0..1000 {
+                match self.protect_all(uffd) {
+                    Err(FillError::EventPending) => std::thread::yield_now(),
+                    _ => break,
                 }
             }
         }
+    }
+
+    fn has_room_for_copy(&self) -> bool {
+        let present = self.present_bytes() as i64;
+        lock(&self.shared.engine).free_bytes() > present
+    }
+
+    pub(super) fn present_bytes(&self) -> u64 {
+        lock(&self.shared.engine).space_resident_pages(self.link.id) * PAGE_SIZE as u64
+    }
+
+    fn protect_all(&self, uffd: &Uffd) -> Result<(), FillError> {
+        for (start, end) in &self.registered {
+            match uffd.protect(*start, end - start, true) {
+                Err(FillError::EventPending) => return Err(FillError::EventPending),
+                // The mapping is gone, or not what it was: its pages are not protected, which costs
+                // exactness of the account and nothing else.
+                _ => continue,
+            }
+        }
+        Ok(())
     }
 
     /// Ranges under MADV_WIPEONFORK are empty in the child.

@@ -19,6 +19,10 @@ use std::time::{Duration, Instant};
 const FOLLOW_EVERY: u64 = 64;
 /// Most pages unshared at once.
 const UNSHARE_MAX: u64 = 16;
+/// What a fork costs at once besides pages: the child's kernel structures and its staging ring, and
+/// its page tables here and in the kernel, as a share of what it has.
+const FORK_BYTES: u64 = 1 << 20;
+const FORK_SHARE: u64 = 128;
 /// A fault that has found no memory for so long is answered over the budget: the alternative is a
 /// program that hangs.
 const STARVED: Duration = Duration::from_millis(300);
@@ -123,6 +127,19 @@ impl Space {
         // as to start one.
         let urgent =
             self.agent.is_none() || fault.why == Later::Memory && fault.since.elapsed() > STARVED;
+        if self
+            .agent
+            .as_ref()
+            .is_some_and(|agent| agent.doorbells.contains(fault.page))
+        {
+            let room = FORK_BYTES + self.present_bytes() / FORK_SHARE;
+            if !urgent && lock(&self.shared.engine).free_bytes() < room as i64 {
+                return Ok(Some(Later::Memory));
+            }
+            if let Err(FillError::EventPending) = self.protect_for_fork() {
+                return Ok(Some(Later::Event));
+            }
+        }
         if fault.is_protected {
             return self.unshare(fault, urgent);
         }

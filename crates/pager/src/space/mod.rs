@@ -59,6 +59,8 @@ pub struct Space {
     cpu: Option<u32>,
     /// End of the last run of pages that were unshared, and how long the next may be.
     unsharing: (PageNo, u64),
+    /// The program has announced the fork that comes next.
+    fork_announced: bool,
     /// This address space came by a fork and its process is not known yet.
     stranger: bool,
 }
@@ -92,6 +94,7 @@ impl Space {
             answered: 0,
             cpu: None,
             unsharing: (PageNo(0), 1),
+            fork_announced: false,
             stranger: pid == 0,
         })
     }
@@ -185,7 +188,11 @@ impl Space {
         let mut engine = lock(&self.shared.engine);
         for ((page, frame), status) in items.into_iter().zip(taken.status) {
             let refusal = match status {
-                message::TOOK => {
+                message::TOOK | message::TOOK_SHARED => {
+                    if status == message::TOOK_SHARED {
+                        // The other side of the fork keeps the memory that this page had.
+                        engine.unshare(1, true);
+                    }
                     match engine.taken(self.link.id, page, agent.slots.name(frame)) {
                         Some(body) => jobs.push(FoldJob {
                             body,

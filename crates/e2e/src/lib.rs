@@ -1,0 +1,40 @@
+//! Runs the built `pleat` binary on real programs and on the torture program, and says what
+//! came of it. Knows pleat only from outside: its command line, its exit status, its output.
+//!
+//! ```no_run
+//! use pleat_e2e::{Machine, Megabytes};
+//!
+//! let Some(machine) = Machine::ready() else { return };
+//! let natural = machine.job("sort").arg("lines").run();
+//! let budget = natural.peak.percent(50);
+//! let folded = machine.job("sort").arg("lines").budget(budget).hard_limit().run();
+//! folded.expect_success().expect_same_output(&natural);
+//! ```
+//!
+//! Memory limits and timings of two tests at once would disturb each other, so every test holds
+//! a lock on the machine as long as its [`Machine`] lives; `--test-threads=1` saves the others
+//! the wait. What cannot be tested here is skipped with a line `SKIP ...` on stderr.
+
+#![deny(unsafe_code)]
+
+mod cgroup;
+mod job;
+mod machine;
+mod outcome;
+mod programs;
+mod running;
+mod size;
+mod sys;
+mod tree;
+
+pub use job::Job;
+pub use machine::{eventually, skip, Machine};
+pub use outcome::Outcome;
+pub use running::Running;
+pub use size::Megabytes;
+pub use tree::{descendants, is_alive};
+
+/// The signals that tests send.
+pub mod signal {
+    pub use libc::{SIGINT, SIGKILL, SIGTERM};
+}

@@ -1,0 +1,119 @@
+//! The machine that a test has to itself: the lock, the pleat binary, a scratch directory on a
+//! real disk, and the one place where a test is skipped.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::sys;
+
+/// Exclusive use of the machine, as long as it lives.
+pub struct Machine {
+    pub(crate) pleat: PathBuf,
+    pub(crate) scratch: tempfile::TempDir,
+    _lock: File,
+}
+
+impl Machine {
+    /// Locks the machine and asks `pleat doctor`; None, with a SKIP line, where pleat cannot
+    /// work at all. A missing binary is a failure, not a skip.
+    pub fn ready() -> Option<Machine> {
+        let machine = Machine::locked();
+        let doctor = Command::new(&machine.pleat)
+            .arg("doctor")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap_or_else(|e| panic!("{} doctor: {e}", machine.pleat.display()));
+        if doctor.status.success() {
+            return Some(machine);
+        }
+        let said = String::from_utf8_lossy(&doctor.stdout);
+        skip(&format!("pleat doctor says:\n{said}"));
+        None
+    }
+
+    fn locked() -> Machine {
+        let lock = lock_file();
+        sys::lock_exclusively(&lock).expect("the lock file can be locked");
+        let target = target_dir();
+        let dir = target.join("tmp");
+        fs::create_dir_all(&dir).expect("the target directory is writable");
+        let scratch = tempfile::tempdir_in(&dir).expect("the target directory is writable");
+        Machine {
+            pleat: find_pleat(&target),
+            scratch,
+            _lock: lock,
+        }
+    }
+
+    /// The pleat binary under test.
+    pub fn pleat(&self) -> &Path {
+        &self.pleat
+    }
+
+    /// A directory of this test's own, on the disk that holds the target directory.
+    pub fn scratch(&self) -> &Path {
+        self.scratch.path()
+    }
+}
+
+/// One for all checkouts: they share the machine. A name per user, because nobody may open another
+/// user's file in a sticky directory for writing.
+fn lock_file() -> File {
+    let path = env::temp_dir().join(format!("pleat-e2e-{}.lock", sys::user()));
+    File::create(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// Says visibly that a test did not run. Written past the test runner's capture of stderr.
+pub fn skip(why: &str) {
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let _ = writeln!(io::stderr(), "SKIP {test}: {}", why.trim_end());
+}
+
+/// Looks at `condition` until it holds or `limit` has passed; whether it held.
+pub fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    while !condition() {
+        if Instant::now() >= end {
+            return false;
+        }
+        // Another process decides when the condition holds and cannot tell us: look again.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
+
+/// The workspace, whose tests/programs holds the programs to run.
+pub(crate) fn workspace() -> &'static Path {
+    let crate_dir = Path::new(env!("CARGO_MANIFEST_DIR"));
+    crate_dir
+        .ancestors()
+        .nth(2)
+        .expect("the crate is in crates/e2e")
+}
+
+/// The test binary is in TARGET/PROFILE/deps.
+pub(crate) fn target_dir() -> PathBuf {
+    let own = env::current_exe().expect("the test binary has a path");
+    own.ancestors()
+        .nth(3)
+        .expect("test binaries are in the target directory")
+        .to_path_buf()
+}
+
+fn find_pleat(target: &Path) -> PathBuf {
+    if let Some(path) = env::var_os("PLEAT_BIN") {
+        return path.into();
+    }
+    let targets = [target.to_path_buf(), workspace().join("target")];
+    let mut places = targets
+        .iter()
+        .flat_map(|t| [t.join("release/pleat"), t.join("debug/pleat")]);
+    places.find(|p| p.is_file()).unwrap_or_else(|| {
+        panic!("no pleat binary: run `cargo build --release` first, or set PLEAT_BIN")
+    })
+}

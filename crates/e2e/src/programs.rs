@@ -1,0 +1,76 @@
+//! The programs that tests run: those of tests/programs, built where needed, and those that
+//! happen to be installed.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use crate::machine::{skip, target_dir, workspace, Machine};
+
+impl Machine {
+    /// The torture program, compiled once per test binary; None after a SKIP line when there is
+    /// no C compiler.
+    pub fn torture(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.installed(&["cc"])
+            .then(|| BUILT.get_or_init(compile_torture).clone())
+    }
+
+    /// Whether all these programs are in PATH; says SKIP when one is not.
+    pub fn installed(&self, programs: &[&str]) -> bool {
+        let missing: Vec<&str> = programs.iter().copied().filter(|p| !in_path(p)).collect();
+        if !missing.is_empty() {
+            skip(&format!("not installed: {}", missing.join(", ")));
+        }
+        missing.is_empty()
+    }
+
+    /// A file of tests/programs.
+    pub fn program(&self, name: &str) -> PathBuf {
+        let path = workspace().join("tests/programs").join(name);
+        assert!(path.exists(), "{} is missing", path.display());
+        path
+    }
+
+    /// Runs one of the generators of tests/programs into a file of the scratch directory.
+    pub fn generate(&self, generator: &str, size: u64, into: &str) -> PathBuf {
+        let path = self.scratch().join(into);
+        let made = self
+            .job("python3")
+            .arg(self.program(generator))
+            .arg(size.to_string())
+            .run();
+        made.expect_success();
+        fs::rename(&made.stdout, &path).expect("both are in the scratch directory");
+        path
+    }
+}
+
+fn in_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+fn compile_torture() -> PathBuf {
+    let sources = workspace().join("tests/programs/torture");
+    let output = target_dir().join("tmp/torture");
+    let status = Command::new("cc")
+        .args(["-O2", "-Wall", "-pthread", "-o"])
+        .arg(&output)
+        .args(c_files(&sources))
+        .stdin(Stdio::null())
+        .status()
+        .expect("cc is installed");
+    assert!(status.success(), "the torture program does not compile");
+    output
+}
+
+fn c_files(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).expect("the torture program has a directory");
+    let paths = entries.map(|e| e.expect("readable directory").path());
+    paths
+        .filter(|p| p.extension().is_some_and(|e| e == "c"))
+        .collect()
+}

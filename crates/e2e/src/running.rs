@@ -1,0 +1,220 @@
+//! A job that has been started: its process, the files that take its output, its cgroup, and a
+//! watchdog that kills all of it when its time is up.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::cgroup::Cgroup;
+use crate::job::Job;
+use crate::machine::{eventually, skip};
+use crate::outcome::Outcome;
+use crate::size::Megabytes;
+use crate::{sys, tree};
+
+/// A running job. Dropping it without waiting kills it.
+pub struct Running {
+    pid: i32,
+    line: String,
+    started: Instant,
+    files: Files,
+    cgroup: Option<Arc<Cgroup>>,
+    watchdog: Option<Watchdog>,
+}
+
+struct Files {
+    stdout: PathBuf,
+    stderr: PathBuf,
+    stats: PathBuf,
+}
+
+impl Running {
+    /// The child is waited for by `wait` or on drop, with its resource usage.
+    #[expect(clippy::zombie_processes)]
+    pub(crate) fn start(job: Job<'_>) -> Running {
+        let files = Files::fresh(job.machine.scratch());
+        let line = job.command_line(&files.stats);
+        let cgroup = cgroup_for(&job);
+        let mut command = command_in(cgroup.as_deref(), &line);
+        let stdin = job
+            .stdin
+            .as_ref()
+            .map(|path| File::open(path).expect("stdin file"));
+        command
+            .current_dir(job.machine.scratch())
+            .env("TMPDIR", job.machine.scratch())
+            .envs(job.env.iter().cloned())
+            .stdin(stdin.map_or_else(Stdio::null, Stdio::from))
+            .stdout(File::create(&files.stdout).expect("scratch is writable"))
+            .stderr(File::create(&files.stderr).expect("scratch is writable"))
+            .process_group(0);
+        let shown = line
+            .join(&OsString::from(" "))
+            .to_string_lossy()
+            .into_owned();
+        let started = Instant::now();
+        let child = command
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start `{shown}`: {e}"));
+        let pid = i32::try_from(child.id()).expect("pids are positive");
+        let watchdog = Some(Watchdog::start(pid, cgroup.clone(), job.timeout));
+        Running {
+            pid,
+            line: shown,
+            started,
+            files,
+            cgroup,
+            watchdog,
+        }
+    }
+
+    /// The process that was started: the supervisor, when the job runs under pleat.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Every process that descends from it now.
+    pub fn descendants(&self) -> Vec<i32> {
+        tree::descendants(self.pid)
+    }
+
+    /// Sends a signal to that process alone.
+    pub fn signal(&self, signal: i32) {
+        sys::kill_process(self.pid, signal);
+    }
+
+    /// What it has printed so far.
+    pub fn stdout(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.files.stdout).unwrap_or_default()).into_owned()
+    }
+
+    /// Waits until it has printed `text`.
+    pub fn wait_for_output(&self, text: &str) {
+        let printed = eventually(Duration::from_secs(60), || {
+            self.stdout().contains(text) || !tree::is_alive(self.pid)
+        });
+        let stderr = fs::read_to_string(&self.files.stderr).unwrap_or_default();
+        let seen = self.stdout().contains(text);
+        assert!(
+            printed && seen,
+            "`{}` never printed `{text}`; stderr: {stderr}",
+            self.line
+        );
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self) -> Outcome {
+        let (status, peak_kib) = sys::wait_with_peak(self.pid).expect("it is our child");
+        let wall = self.started.elapsed();
+        let timed_out = self.watchdog.take().is_some_and(Watchdog::stop);
+        let left_behind = match &self.cgroup {
+            Some(group) if !timed_out => group.left_behind(),
+            _ => vec![],
+        };
+        Outcome {
+            line: self.line.clone(),
+            status,
+            stdout: self.files.stdout.clone(),
+            stderr: String::from_utf8_lossy(&fs::read(&self.files.stderr).unwrap_or_default())
+                .into_owned(),
+            stats: fs::read(&self.files.stats).ok(),
+            wall,
+            peak: Megabytes(peak_kib.div_ceil(1024)),
+            oom_kills: self.cgroup.as_ref().map_or(0, |group| group.oom_kills()),
+            left_behind,
+            timed_out,
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.watchdog.take().is_some() {
+            end(self.pid, self.cgroup.as_deref());
+            let _ = sys::wait_with_peak(self.pid);
+        }
+    }
+}
+
+/// Everything the job may consist of, also children that left its process group.
+fn end(pid: i32, cgroup: Option<&Cgroup>) {
+    let offspring = tree::descendants(pid);
+    sys::kill_group(pid);
+    for child in offspring {
+        sys::kill_process(child, libc::SIGKILL);
+    }
+    if let Some(group) = cgroup {
+        group.kill_all();
+    }
+}
+
+impl Files {
+    /// Names that no other job of this test uses.
+    fn fresh(scratch: &Path) -> Files {
+        let dir = tempfile::Builder::new().prefix("job-").tempdir_in(scratch);
+        let dir = dir.expect("scratch is writable").keep();
+        Files {
+            stdout: dir.join("stdout"),
+            stderr: dir.join("stderr"),
+            stats: dir.join("stats.json"),
+        }
+    }
+}
+
+fn cgroup_for(job: &Job<'_>) -> Option<Arc<Cgroup>> {
+    let budget = job.budget.filter(|_| job.hard_limit)?;
+    match Cgroup::limited_to(budget.bytes() / 100 * 102) {
+        Ok(group) => Some(Arc::new(group)),
+        Err(why) => {
+            skip(&format!("the hard limit, not the test: {why}"));
+            None
+        }
+    }
+}
+
+/// A shell joins the group before it becomes the job, so that nothing runs outside.
+fn command_in(cgroup: Option<&Cgroup>, line: &[OsString]) -> Command {
+    let Some(group) = cgroup else {
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]);
+        return command;
+    };
+    let mut command = Command::new("/bin/sh");
+    command
+        .args(["-c", r#"echo 0 > "$0" && exec "$@""#])
+        .arg(group.procs())
+        .args(line);
+    command
+}
+
+/// Kills a job when its time is up, unless told to stop before.
+struct Watchdog {
+    stop: Sender<()>,
+    thread: JoinHandle<bool>,
+}
+
+impl Watchdog {
+    fn start(pid: i32, cgroup: Option<Arc<Cgroup>>, timeout: Duration) -> Watchdog {
+        let (stop, stopped) = channel();
+        let thread = std::thread::spawn(move || {
+            let late = stopped.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout);
+            if late {
+                end(pid, cgroup.as_deref());
+            }
+            late
+        });
+        Watchdog { stop, thread }
+    }
+
+    /// Whether it had to kill.
+    fn stop(self) -> bool {
+        let _ = self.stop.send(());
+        self.thread.join().expect("the watchdog does not panic")
+    }
+}

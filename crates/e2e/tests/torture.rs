@@ -1,0 +1,80 @@
+//! Every test of the torture program (tests/programs/torture) with about half of its memory
+//! away: the kernel's accesses, fork and exec, changes of mappings, signals, threads, heap. The
+//! program checks itself; these tests run it inside the hard limit.
+
+use pleat_e2e::{Machine, Megabytes};
+
+const REGION: Megabytes = Megabytes(64);
+/// Half the region, and room for the program itself, pleat and the compressed pages.
+const BUDGET: Megabytes = Megabytes(64 / 2 + 12);
+
+fn survives_half_memory(test: &str) {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(torture) = machine.torture() else {
+        return;
+    };
+    let job = machine.job(torture).arg(test).arg(REGION.0.to_string());
+    let outcome = job.budget(BUDGET).hard_limit().run();
+    let printed = outcome.stdout_text();
+    assert!(
+        !printed.contains("FAIL"),
+        "{printed}\n{}",
+        outcome.describe()
+    );
+    outcome.expect_success().show_skips();
+    if !printed.contains("SKIP") {
+        assert!(
+            printed.contains(&format!("ok {test}")),
+            "{printed}\n{}",
+            outcome.describe()
+        );
+        outcome.expect_folded();
+    }
+}
+
+/// One Rust test per torture test, and the list of them for the test that none is missing.
+macro_rules! torture_tests {
+    ($($name:ident: $test:literal,)*) => {
+        $(#[test] fn $name() { survives_half_memory($test); })*
+        const COVERED: &[&str] = &[$($test),*];
+    };
+}
+
+torture_tests! {
+    files_are_read_into_pages_that_are_away: "read",
+    files_are_written_from_pages_that_are_away: "write",
+    sockets_send_and_receive_pages_that_are_away: "socket",
+    direct_io_reaches_its_pages_under_eviction: "odirect",
+    io_uring_reaches_its_pages_under_eviction: "iouring",
+    fork_child_sees_pages_of_the_moment_of_fork: "fork",
+    exec_works_with_arguments_that_are_away: "forkexec",
+    children_keep_their_exit_status: "exitstatus",
+    mremap_moves_pages_that_are_away: "mremap",
+    unmapped_pages_never_come_back: "munmap",
+    dropped_pages_read_as_zeros: "madvise",
+    protection_holds_for_pages_that_are_away: "mprotect",
+    closing_all_descriptors_loses_no_page: "closefds",
+    own_segv_handler_sees_only_own_faults: "sigsegv",
+    alarms_interrupt_faults_harmlessly: "sigalrm",
+    eight_threads_fault_at_once: "threads",
+    heap_blocks_keep_their_bytes: "heap",
+    deep_stacks_keep_their_frames: "stackdeep",
+    shared_memory_stays_shared: "shared",
+    locked_memory_keeps_its_bytes: "mlock",
+    fresh_memory_at_full_speed_stays_within_the_budget: "prefault",
+    populated_memory_stays_within_the_budget: "populate",
+}
+
+#[test]
+fn every_torture_test_is_run_here() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(torture) = machine.torture() else {
+        return;
+    };
+    let listed = machine.job(torture).arg("list").run();
+    assert_eq!(listed.stdout_text().lines().collect::<Vec<_>>(), COVERED);
+}
