@@ -142,7 +142,7 @@ impl Engine {
     pub fn space_resident_pages(&self, space: SpaceId) -> u64 {
         self.spaces
             .get(&space)
-            .map_or(0, |space| space.count().present())
+            .map_or(0, |space| space.counts().present())
     }
 
     /// Pages in programs and in the staging ring, and the compressed cache with its metadata.

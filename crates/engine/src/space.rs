@@ -83,6 +83,8 @@ pub(crate) struct Space {
     pub(crate) table: PageTable,
     pub(crate) residents: Residents,
     pub(crate) streams: Streams,
+    /// Entries of `table` by state.
+    counts: PageCounts,
     /// Commands that do not simply mean the page at their address (the key). Every page listed is
     /// `Leaving`. Almost always empty.
     strays: HashMap<PageNo, Vec<PageNo>>,
@@ -106,8 +108,10 @@ impl Space {
             from.may_become(to),
             "page {page:?} went from {from:?} to {to:?}"
         );
-        counts.leave(from);
-        counts.enter(to);
+        for counts in [counts, &mut self.counts] {
+            counts.leave(from);
+            counts.enter(to);
+        }
         if matches!(from, PageState::Resident { .. }) {
             self.residents.outdated(&self.table);
         }
@@ -131,6 +135,11 @@ impl Space {
         let before = self.change(page, PageState::Resident { stamp }, counts);
         self.residents.push_youngest(page, stamp);
         before
+    }
+
+    /// Pages by state.
+    pub(crate) fn counts(&self) -> PageCounts {
+        self.counts
     }
 
     /// The oldest resident page and its stamp.
@@ -296,6 +305,7 @@ impl Space {
     pub(crate) fn is_valid(&self) -> bool {
         let leaving = |page: &PageNo| matches!(self.table.get(*page), PageState::Leaving { .. });
         self.table.is_valid()
+            && self.counts == self.count()
             && self.residents.is_valid(&self.table)
             && self.strays.values().flatten().all(leaving)
     }

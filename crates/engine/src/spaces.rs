@@ -26,7 +26,7 @@ impl Engine {
             .get(&parent)
             .expect("the parent of a fork exists")
             .fork();
-        let counts = child.count();
+        let counts = child.counts();
         assert_eq!(
             counts.leaving, 0,
             "{parent:?} is forked while pages of it are leaving"
