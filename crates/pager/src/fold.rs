@@ -1,7 +1,7 @@
 //! Folding: compressing staged pages into the store, away from the program's threads.
 
 use crate::reclaim;
-use crate::shared::{lock, FoldJob, Shared};
+use crate::shared::{FoldJob, Shared};
 use pleat_codec::{Folded, Folder};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -48,16 +48,16 @@ impl Press {
             .meters
             .fold_us
             .add(start.elapsed().as_micros() as u64);
-        let mut engine = lock(&shared.engine);
         for ((job, result), bytes) in self.jobs.iter().zip(&self.results).zip(&self.bytes) {
+            // A hold for each page: a fault may be waiting.
+            let mut engine = shared.engine();
             let len = match result {
                 Folded::Same(_) => 0,
                 Folded::Bytes { len, .. } => *len,
             };
             engine.folded(job.body, *result, &bytes[..len]);
         }
-        let write = engine.write_wanted();
-        drop(engine);
+        let write = shared.engine().write_wanted();
         for job in self.jobs.drain(..) {
             job.slots.release(job.frame);
         }

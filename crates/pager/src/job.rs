@@ -172,7 +172,7 @@ pub fn run(job: &Job) -> Result<Outcome, RunError> {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
-        let engine = lock(&shared.engine).counters();
+        let engine = shared.engine().counters();
         let wall = start.elapsed().as_micros() as u64;
         Ok(Outcome {
             ending,
@@ -194,6 +194,7 @@ fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32
     };
     let shared = Arc::new(Shared {
         engine: Mutex::new(make_engine(job)?),
+        spins: Shared::spins_here(),
         swap,
         codec: job.codec.clone(),
         folds: Folds::default(),

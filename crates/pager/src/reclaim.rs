@@ -20,7 +20,7 @@ struct Taker {
 
 /// Sends take-away commands to idle agents if the engine wants memory.
 pub fn kick(shared: &Shared) {
-    if lock(&shared.engine).frames_wanted() == 0 {
+    if shared.engine().frames_wanted() == 0 {
         return;
     }
     let takers: Vec<Taker> = lock(&shared.links).iter().filter_map(reserve).collect();
@@ -29,7 +29,7 @@ pub fn kick(shared: &Shared) {
     }
     let limits: Vec<(SpaceId, u32)> = takers.iter().map(|t| (t.link.id, t.room as u32)).collect();
     let mut victims = Vec::with_capacity(TAKE_MAX * takers.len());
-    let mut engine = lock(&shared.engine);
+    let mut engine = shared.engine();
     let wanted = engine.frames_wanted() as usize;
     engine.choose_victims(&limits, wanted.min(TAKE_MAX * takers.len()), &mut victims);
     drop(engine);

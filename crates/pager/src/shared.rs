@@ -13,7 +13,7 @@ use pleat_sys::uffd::Uffd;
 use pleat_types::{PageNo, PageRange, SpaceId, StagingSlot};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use std::time::Duration;
 
 /// Frames of one staging ring at most: a slot number is ring number and frame number.
@@ -22,8 +22,10 @@ const RING_BITS: u32 = 9;
 
 /// Everything the threads of one job share.
 pub struct Shared {
-    /// The page cache.
+    /// The page cache; taken by [`Shared::engine`].
     pub engine: Mutex<Engine>,
+    /// See [`Shared::spins_here`].
+    pub spins: u32,
     /// The swap file, if there is one.
     pub swap: Option<SwapFile>,
     /// Name of the codec that folds.
@@ -57,7 +59,31 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How often a thread looks again for the engine's lock before it sleeps: holds last microseconds,
+/// and being woken costs tens of them where CPUs are virtual.
+const SPINS: u32 = 4000;
+
 impl Shared {
+    /// The engine, locked.
+    pub fn engine(&self) -> MutexGuard<'_, Engine> {
+        for _ in 0..self.spins {
+            match self.engine.try_lock() {
+                Ok(guard) => return guard,
+                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+            }
+        }
+        lock(&self.engine)
+    }
+
+    /// How long to spin on this machine: with one CPU, the holder cannot run meanwhile.
+    pub fn spins_here() -> u32 {
+        match std::thread::available_parallelism() {
+            Ok(cpus) if cpus.get() > 1 => SPINS,
+            _ => 0,
+        }
+    }
+
     /// Notes that the job cannot go on, and why; the first reason counts.
     pub fn fail(&self, why: String) {
         lock(&self.failure).get_or_insert(why);

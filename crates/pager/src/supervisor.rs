@@ -381,7 +381,7 @@ impl<'a> Supervisor<'a> {
             return None;
         };
         let link = Arc::new(Link {
-            id: lock(&self.shared.engine).add_space(),
+            id: self.shared.engine().add_space(),
             pid: AtomicI32::new(pid),
             uffd: Arc::new(Uffd::new(uffd)),
             bell,
@@ -439,7 +439,7 @@ impl<'a> Supervisor<'a> {
         };
         self.shared.meters.peak_bytes.raise(self.used_bytes);
         let (free, wanted, write) = {
-            let mut engine = lock(&self.shared.engine);
+            let mut engine = self.shared.engine();
             engine.measured(self.used_bytes);
             (
                 engine.free_bytes(),
@@ -468,7 +468,7 @@ impl<'a> Supervisor<'a> {
 
     /// Bytes in use by the engine's own account.
     fn engine_used(&self) -> u64 {
-        let free = lock(&self.shared.engine).free_bytes();
+        let free = self.shared.engine().free_bytes();
         (self.job.budget_bytes as i64 - free).max(0) as u64
     }
 
@@ -479,7 +479,7 @@ impl<'a> Supervisor<'a> {
             match &process.stage {
                 Stage::Ready(_) if process.anon_bytes >= MANAGE_MIN => ready.push(*pid),
                 Stage::Managed(link) => {
-                    let known = lock(&self.shared.engine).space_resident_pages(link.id) * 4096;
+                    let known = self.shared.engine().space_resident_pages(link.id) * 4096;
                     let unknown = process.anon_bytes.saturating_sub(known);
                     if unknown > process.unknown_at_scan + RESCAN_GROWTH {
                         lock(&link.mail).rescan = true;
@@ -581,7 +581,7 @@ impl<'a> Supervisor<'a> {
             return;
         }
         self.live_at = Instant::now();
-        let counters = lock(&self.shared.engine).counters();
+        let counters = self.shared.engine().counters();
         live(&Live {
             used_bytes: self.used_bytes,
             budget_bytes: self.job.budget_bytes,

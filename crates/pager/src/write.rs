@@ -16,11 +16,11 @@ pub fn run(shared: &Arc<Shared>) {
     let mut failed_at: Option<Instant> = None;
     while !shared.is_over() {
         if failed_at.is_some_and(|at| at.elapsed() > RETRY) {
-            lock(&shared.engine).resume_writes();
+            shared.engine().resume_writes();
             failed_at = None;
         }
         let planned = {
-            let mut engine = lock(&shared.engine);
+            let mut engine = shared.engine();
             engine.write_wanted() && engine.plan_write(&mut plan)
         };
         if !planned {
@@ -44,7 +44,7 @@ pub fn run(shared: &Arc<Shared>) {
                 WriteOutcome::Failed
             }
         };
-        lock(&shared.engine).write_done(&plan, outcome);
+        shared.engine().write_done(&plan, outcome);
         shared.feed_starving();
         reclaim::kick(shared);
     }

@@ -1,7 +1,6 @@
 //! Taking charge of mappings: registering them, and learning which pages they hold.
 
 use super::{Ended, Space};
-use crate::shared::lock;
 use pleat_sys::procfs::{self, Mapping, MappingKind};
 use pleat_types::PageRange;
 use std::sync::atomic::Ordering;
@@ -40,7 +39,7 @@ impl Space {
             let Ok(runs) = procfs::present_anon_runs(pid, start, end) else {
                 continue;
             };
-            let mut engine = lock(&self.shared.engine);
+            let mut engine = self.shared.engine();
             for (start, end) in runs {
                 engine.adopt(self.link.id, PageRange::of_addresses(start, end));
             }
@@ -83,7 +82,7 @@ impl Space {
             return;
         };
         let mut at = 0;
-        let mut engine = lock(&self.shared.engine);
+        let mut engine = self.shared.engine();
         for mapping in &mappings {
             if mapping.start > at {
                 engine.forget(self.link.id, PageRange::of_addresses(at, mapping.start));

@@ -72,7 +72,7 @@ impl Space {
 
     fn forget(&mut self, start: u64, end: u64) {
         let range = PageRange::of_addresses(start, end);
-        lock(&self.shared.engine).forget(self.link.id, range);
+        self.shared.engine().forget(self.link.id, range);
     }
 
     fn remap(&mut self, from: u64, to: u64, len: u64) {
@@ -80,7 +80,7 @@ impl Space {
         self.unregister(to, to + len);
         self.registered.insert(to, to + len);
         let (from, to) = (PageNo::of_address(from), PageNo::of_address(to));
-        lock(&self.shared.engine).remap(self.link.id, from, to, pages);
+        self.shared.engine().remap(self.link.id, from, to, pages);
     }
 
     /// Waits until no command is under way or being made; commands are held back, and the one under
@@ -115,7 +115,7 @@ impl Space {
                 .fail("out of descriptors; raise `ulimit -n`".into());
             return Err(Ended);
         };
-        let id = lock(&self.shared.engine).fork_space(self.link.id);
+        let id = self.shared.engine().fork_space(self.link.id);
         self.forget_wiped(id);
         self.link.children.fetch_add(1, Ordering::AcqRel);
         let link = Arc::new(Link {
@@ -170,11 +170,11 @@ impl Space {
 
     fn has_room_for_copy(&self) -> bool {
         let present = self.present_bytes() as i64;
-        lock(&self.shared.engine).free_bytes() > present
+        self.shared.engine().free_bytes() > present
     }
 
     pub(super) fn present_bytes(&self) -> u64 {
-        lock(&self.shared.engine).space_resident_pages(self.link.id) * PAGE_SIZE as u64
+        self.shared.engine().space_resident_pages(self.link.id) * PAGE_SIZE as u64
     }
 
     fn protect_all(&self, uffd: &Uffd) -> Result<(), FillError> {
@@ -194,7 +194,7 @@ impl Space {
         let Some(agent) = &self.agent else { return };
         let control = agent.slots.ring.control();
         let count = control.wiped_count.load(Ordering::Acquire) as usize;
-        let mut engine = lock(&self.shared.engine);
+        let mut engine = self.shared.engine();
         for range in control.wiped.iter().take(count) {
             let start = range[0].load(Ordering::Acquire);
             let end = range[1].load(Ordering::Acquire);

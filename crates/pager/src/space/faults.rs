@@ -133,7 +133,7 @@ impl Space {
             .is_some_and(|agent| agent.doorbells.contains(fault.page))
         {
             let room = FORK_BYTES + self.present_bytes() / FORK_SHARE;
-            if !urgent && lock(&self.shared.engine).free_bytes() < room as i64 {
+            if !urgent && self.shared.engine().free_bytes() < room as i64 {
                 return Ok(Some(Later::Memory));
             }
             if let Err(FillError::EventPending) = self.protect_for_fork() {
@@ -143,7 +143,7 @@ impl Space {
         if fault.is_protected {
             return self.unshare(fault, urgent);
         }
-        let mut engine = lock(&self.shared.engine);
+        let mut engine = self.shared.engine();
         let answer = engine.fault(self.link.id, fault.page, urgent, &mut self.plan);
         if answer == FaultAnswer::Fill {
             // With the engine's lock held, because a staged page's frame is free for another page
@@ -176,7 +176,7 @@ impl Space {
         } else {
             1
         };
-        if !lock(&self.shared.engine).unshare(pages, urgent) {
+        if !self.shared.engine().unshare(pages, urgent) {
             return Ok(Some(Later::Memory));
         }
         let (address, page) = (fault.page.address(), PAGE_SIZE as u64);
@@ -281,7 +281,9 @@ impl Space {
     }
 
     fn filled(&self, page: PageNo, count: u64) {
-        lock(&self.shared.engine).filled(self.link.id, PageRange::new(page, count));
+        self.shared
+            .engine()
+            .filled(self.link.id, PageRange::new(page, count));
     }
 
     fn fill_from_swap(

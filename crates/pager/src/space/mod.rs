@@ -59,6 +59,8 @@ pub struct Space {
     cpu: Option<u32>,
     /// End of the last run of pages that were unshared, and how long the next may be.
     unsharing: (PageNo, u64),
+    /// The agent has something to say.
+    agent_calls: bool,
     /// The program has announced the fork that comes next.
     fork_announced: bool,
     /// This address space came by a fork and its process is not known yet.
@@ -95,6 +97,7 @@ impl Space {
             cpu: None,
             unsharing: (PageNo(0), 1),
             fork_announced: false,
+            agent_calls: false,
             stranger: pid == 0,
         })
     }
@@ -133,7 +136,9 @@ impl Space {
             return Err(Ended);
         }
         self.read_mail()?;
-        self.hear_agent()?;
+        if std::mem::take(&mut self.agent_calls) {
+            self.hear_agent()?;
+        }
         self.gather()?;
         self.work_inbox()?;
         self.retry_deferred()?;
@@ -185,7 +190,7 @@ impl Space {
         };
         let items = std::mem::take(&mut lock(&self.link.take).in_flight);
         let mut jobs = Vec::with_capacity(items.len());
-        let mut engine = lock(&self.shared.engine);
+        let mut engine = self.shared.engine();
         for ((page, frame), status) in items.into_iter().zip(taken.status) {
             let refusal = match status {
                 message::TOOK | message::TOOK_SHARED => {
@@ -240,6 +245,7 @@ impl Space {
             readable(process),
         ];
         wait(&mut fds, limit);
+        self.agent_calls = fds[1].revents != 0;
         if fds[2].revents != 0 {
             self.link.bell.hush();
         }
@@ -274,7 +280,7 @@ impl Space {
         // A command that another thread is just making ends in this list; its frames die with the
         // ring, which the last staged page keeps alive.
         lock(&self.link.take).agent = None;
-        lock(&self.shared.engine).end_space(self.link.id);
+        self.shared.engine().end_space(self.link.id);
         if let Some(parent) = self.link.parent.as_ref().and_then(Weak::upgrade) {
             if parent.children.fetch_sub(1, Ordering::AcqRel) == 1 {
                 lock(&parent.mail).alone = true;
