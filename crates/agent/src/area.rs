@@ -10,7 +10,7 @@
 
 use crate::raw::{self, Errno};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use pleat_wire::message::{DOORBELLS, TAKE_MAX};
+use pleat_wire::message::{DOORBELLS, DOORBELL_KINDS, DOORBELL_PAGES, TAKE_MAX};
 use pleat_wire::PAGE;
 use syscalls::Sysno;
 
@@ -43,8 +43,8 @@ pub fn data() -> (usize, usize) {
     }
 }
 
-/// The next doorbell to be touched, counted from 1.
-static DOORBELL: AtomicUsize = AtomicUsize::new(1);
+/// Doorbells touched so far, by kind.
+static TOUCHED: [AtomicUsize; DOORBELL_KINDS] = [const { AtomicUsize::new(0) }; DOORBELL_KINDS];
 
 /// Address of the beacon page; 0 before the first pressure.
 static BEACON: AtomicUsize = AtomicUsize::new(0);
@@ -118,23 +118,34 @@ pub fn beacon() -> Result<usize, Errno> {
 /// Bytes of the beacon page and the doorbell pages.
 pub const BEACON_LEN: usize = (1 + DOORBELLS) * PAGE;
 
-/// Before a fork: lets the supervisor write-protect what parent and child will share.
-pub fn ring_doorbell() {
+/// What a doorbell announces.
+#[derive(Clone, Copy)]
+pub enum Doorbell {
+    /// This process is about to fork.
+    Fork = 0,
+    /// It has made a mapping.
+    Mapping = 1,
+    /// It has forked, or failed to.
+    Forked = 2,
+}
+
+/// Lets the supervisor get ready for what is announced; returns when it is.
+pub fn ring(doorbell: Doorbell) {
     let beacon = BEACON.load(Ordering::Acquire);
     if beacon == 0 {
         return;
     }
-    let next = DOORBELL.fetch_add(1, Ordering::AcqRel) % (DOORBELLS + 1);
-    let page = beacon + next.max(1) * PAGE;
-    if next == 0 {
-        // All are used up: they become fresh again. This raises an event, that is all.
+    let (kind, pages) = (doorbell as usize, DOORBELL_PAGES * PAGE);
+    let first = beacon + PAGE + kind * pages;
+    let touched = TOUCHED[kind].fetch_add(1, Ordering::AcqRel);
+    if touched % DOORBELL_PAGES == 0 && touched > 0 {
+        // All have been touched: they become fresh again. This raises an event, that is all.
         // SAFETY: the pages are the agent's own, and hold nothing.
-        let _ = unsafe { raw::advise(beacon + PAGE, DOORBELLS * PAGE, libc::MADV_DONTNEED) };
-        DOORBELL.store(2, Ordering::Release);
+        let _ = unsafe { raw::advise(first, pages, libc::MADV_DONTNEED) };
     }
-    // SAFETY: mapped for the life of the process. A page touched before by a thread that forks at
-    // the same time is present and answers at once, which costs exactness and nothing else.
-    unsafe { core::ptr::read_volatile(page as *const u8) };
+    // SAFETY: mapped for the life of the process. If several threads ring at once, one may find its
+    // page present and go on at once, which costs exactness of the account and nothing else.
+    unsafe { core::ptr::read_volatile((first + touched % DOORBELL_PAGES * PAGE) as *const u8) };
 }
 
 /// From now on forked children announce themselves by reading the beacon.
@@ -150,7 +161,9 @@ pub fn is_managed() -> bool {
 /// In a forked child: lets the supervisor know which userfaultfd is ours.
 pub fn read_beacon() {
     let page = BEACON.load(Ordering::Acquire);
-    DOORBELL.store(1, Ordering::Release);
+    TOUCHED
+        .iter()
+        .for_each(|touched| touched.store(0, Ordering::Release));
     if page != 0 {
         // SAFETY: the beacon stays mapped for the life of the process; the kernel wiped it at the
         // fork, so this read waits until the supervisor has answered.

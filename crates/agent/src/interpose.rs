@@ -2,7 +2,8 @@
 //!
 //! `pthread_create`, so that every thread's control block is known (see `threads`), and `madvise`:
 //! MADV_FREE becomes MADV_DONTNEED, because a freed page that is written again raises no fault and
-//! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks.
+//! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks. And `mmap`,
+//! so that large mappings are managed before they are filled: the kernel tells nobody of new ones.
 
 use crate::{area, serve, threads};
 use core::ffi::{c_int, c_void};
@@ -94,28 +95,111 @@ extern "C" fn begin(slot: *mut c_void) -> *mut c_void {
     start(argument)
 }
 
-/// As the C library's, but for the two kinds of advice named above.
+/// New mappings from this size on are announced, so that they are managed before they are touched.
+const ANNOUNCED_MIN: usize = 256 << 10;
+/// Memory is populated in steps of this size, so that a supervisor can keep pace.
+const POPULATED_MAX: usize = 1 << 20;
+
+/// As the C library's. Large private mappings are not populated at once (MAP_POPULATE is a hint, and
+/// one such call could fill the whole budget), and in a managed process they are announced.
+///
+/// # Safety
+/// As for the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn mmap(
+    start: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    let is_heap = flags & (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)
+        == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let given = match is_heap && len > POPULATED_MAX {
+        true => flags & !libc::MAP_POPULATE,
+        false => flags,
+    };
+    let numbers = [
+        start as usize,
+        len,
+        protection as usize,
+        given as usize,
+        fd as usize,
+    ];
+    let [start, len, protection, given, fd] = numbers;
+    // SAFETY: the caller's arguments.
+    let made = unsafe {
+        crate::raw::call(
+            Sysno::mmap,
+            [start, len, protection, given, fd, offset as usize],
+        )
+    };
+    match made {
+        Ok(address) => {
+            if is_heap && len >= ANNOUNCED_MIN && area::is_managed() {
+                area::ring(area::Doorbell::Mapping);
+            }
+            address as *mut c_void
+        }
+        Err(errno) => {
+            set_errno(errno);
+            libc::MAP_FAILED
+        }
+    }
+}
+
+/// As [`mmap`].
+///
+/// # Safety
+/// As for the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn mmap64(
+    start: *mut c_void,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: libc::off_t,
+) -> *mut c_void {
+    // SAFETY: the caller's arguments.
+    unsafe { mmap(start, len, protection, flags, fd, offset) }
+}
+
+/// As the C library's, but for the kinds of advice named above; populating goes in steps.
 ///
 /// # Safety
 /// As for the C library's.
 #[no_mangle]
 pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int {
-    let given = match advice {
-        libc::MADV_FREE if area::is_managed() => libc::MADV_DONTNEED,
-        other => other,
+    let (given, step) = match advice {
+        libc::MADV_FREE if area::is_managed() => (libc::MADV_DONTNEED, len),
+        libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => (advice, POPULATED_MAX),
+        other => (other, len),
     };
-    // SAFETY: the caller's range.
-    match unsafe { crate::raw::advise(start as usize, len, given) } {
-        Ok(_) => {
-            if advice == libc::MADV_WIPEONFORK {
-                serve::note_wiped(start as usize, len);
+    let mut done = 0;
+    loop {
+        let part = step.min(len - done);
+        // SAFETY: part of the caller's range.
+        match unsafe { crate::raw::advise(start as usize + done, part, given) } {
+            Ok(_) => done += part,
+            Err(errno) => {
+                set_errno(errno);
+                return -1;
             }
-            0
         }
-        Err(errno) => {
-            // SAFETY: this runs in a thread of the program, whose errno this is.
-            unsafe { *libc::__errno_location() = errno };
-            -1
+        if done >= len {
+            break;
         }
     }
+    if advice == libc::MADV_WIPEONFORK {
+        serve::note_wiped(start as usize, len);
+    }
+    0
+}
+
+/// Sets the errno of the calling thread, which is one of the program's.
+fn set_errno(errno: i32) {
+    // SAFETY: the C library's own variable of this thread.
+    unsafe { *libc::__errno_location() = errno };
 }

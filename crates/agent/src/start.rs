@@ -37,13 +37,17 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     NAME_LENGTH.store(name.len(), Ordering::Release);
     interpose::resolve();
     threads::protect_current();
-    // SAFETY: both are plain functions that stay loaded.
-    unsafe { libc::pthread_atfork(Some(parent), None, Some(child)) };
+    // SAFETY: all are plain functions that stay loaded.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     connect_and_start(0);
 }
 
+extern "C" fn prepare() {
+    area::ring(area::Doorbell::Fork);
+}
+
 extern "C" fn parent() {
-    area::ring_doorbell();
+    area::ring(area::Doorbell::Forked);
 }
 
 extern "C" fn child() {

@@ -222,6 +222,7 @@ impl Space {
         self.table.drain(range, out);
         for &(_, state) in &out[first..] {
             counts.leave(state);
+            self.counts.leave(state);
             if matches!(state, PageState::Resident { .. }) {
                 self.residents.outdated(&self.table);
             }

@@ -30,9 +30,9 @@ const MANAGE_MIN: u64 = 1 << 20;
 /// Memory that turned up in a managed process without a fault makes us look for new mappings.
 const RESCAN_GROWTH: u64 = 512 << 10;
 /// A program touches fresh memory at most so fast, in bytes a microsecond.
-const GROWTH_BYTES_PER_US: u64 = 3000;
+const GROWTH_BYTES_PER_US: u64 = 6000;
 /// Limits of the time between two looks at memory.
-const LOOK_MIN: Duration = Duration::from_micros(300);
+const LOOK_MIN: Duration = Duration::from_micros(250);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 /// Between two looks for processes that never said hello.
 const STRAYS_EVERY: Duration = Duration::from_millis(250);

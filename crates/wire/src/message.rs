@@ -76,9 +76,13 @@ pub struct Prepared {
     pub beacon: u64,
 }
 
-/// Pages behind the beacon. A program that is about to fork touches the next one: the fault asks the
-/// supervisor to get ready for the fork, and its answer says that it is.
-pub const DOORBELLS: usize = 31;
+/// Pages behind the beacon. A program that is about to fork, or has made a mapping, touches the next
+/// one of its kind: the fault asks the supervisor to get ready for it, and its answer says that it is.
+pub const DOORBELLS: usize = DOORBELL_KINDS * DOORBELL_PAGES;
+/// Doorbells of one kind.
+pub const DOORBELL_PAGES: usize = 10;
+/// Kinds of doorbells, in this order: a fork is about to come; a mapping was made; the fork is over.
+pub const DOORBELL_KINDS: usize = 3;
 
 /// Making the userfaultfd failed.
 pub const STEP_USERFAULTFD: u32 = 1;

@@ -19,7 +19,7 @@ impl Space {
     pub(super) fn adopt_new_mappings(&mut self) -> Result<(), Ended> {
         // So that ranges unmapped before are known as such.
         self.gather()?;
-        self.work_inbox()?;
+        self.work()?;
         let pid = self.link.pid.load(Ordering::Acquire);
         let Ok(mappings) = procfs::maps(pid) else {
             return Ok(());

@@ -1,5 +1,6 @@
 //! Reading the userfaultfd, and following what the program does to its address space.
 
+use super::faults::Fault;
 use super::{Ended, Space};
 use crate::shared::{lock, Link, Mail, TakeState};
 use pleat_sys::process::{readable, wait, Bell};
@@ -12,17 +13,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 impl Space {
-    /// Reads the messages that wait into the inbox, with commands held back if there was an event
-    /// (rule 3).
+    /// Reads the messages that wait into the queues, with commands held back if there was an event
+    /// (rule 4).
     pub(super) fn gather(&mut self) -> Result<(), Ended> {
         let mut fresh = Vec::new();
         let uffd = &self.link.uffd;
         let ring = self.agent.as_ref().map(|agent| &agent.slots.ring);
         if let Some(ring) = ring {
             let give_up = || uffd.is_dead() || self.shared.is_over();
-            if !ring.lock(&give_up) {
-                return Err(Ended);
-            }
+            // Given up, the lock is a dead agent's, who moves no page any more.
+            ring.lock(&give_up);
         }
         let result = uffd.read(&mut fresh);
         if let Some(ring) = ring {
@@ -32,7 +32,16 @@ impl Space {
             }
             ring.unlock();
         }
-        self.inbox.extend(fresh);
+        for message in fresh {
+            match message {
+                Message::Fault {
+                    address,
+                    flags,
+                    thread,
+                } => self.faults.push_back(Fault::new(address, flags, thread)),
+                event => self.events.push_back(event),
+            }
+        }
         result.map_err(|error| {
             self.shared
                 .fail(format!("cannot follow a process: {error}"));
@@ -40,15 +49,10 @@ impl Space {
         })
     }
 
-    /// Deals with everything read so far, in order.
-    pub(super) fn work_inbox(&mut self) -> Result<(), Ended> {
-        while let Some(message) = self.inbox.pop_front() {
-            match message {
-                Message::Fault {
-                    address,
-                    flags,
-                    thread,
-                } => self.fault(address, flags, thread)?,
+    /// Deals with everything read so far: all events first, in order, then the faults (rule 2).
+    pub(super) fn work(&mut self) -> Result<(), Ended> {
+        while let Some(event) = self.events.pop_front() {
+            match event {
                 Message::Remove { start, end } => self.forget(start, end),
                 Message::Unmap { start, end } => {
                     self.unregister(start, end);
@@ -61,12 +65,20 @@ impl Space {
                 Message::Fork { child } => {
                     // SAFETY: the kernel made the descriptor for the reader of this message.
                     let child = unsafe { OwnedFd::from_raw_fd(child) };
+                    self.forking = true;
                     self.await_commands()?;
+                    self.forking = false;
                     self.fork(child)?;
                 }
+                Message::Fault { .. } => unreachable!("faults have a queue of their own"),
             }
         }
-        lock(&self.link.take).held = false;
+        // Held on for forks that are announced, until they are over.
+        let holds = self.announced_forks > 0 || self.holds_for_fork;
+        lock(&self.link.take).held = holds;
+        while let Some(fault) = self.faults.pop_front() {
+            self.meet(fault)?;
+        }
         Ok(())
     }
 
@@ -84,7 +96,7 @@ impl Space {
     }
 
     /// Waits until no command is under way or being made; commands are held back, and the one under
-    /// way finds another generation, so this takes microseconds (rule 4).
+    /// way finds another generation, so this takes microseconds (rule 5).
     fn await_commands(&mut self) -> Result<(), Ended> {
         loop {
             {
@@ -101,10 +113,32 @@ impl Space {
             );
             self.hear_agent()?;
             self.gather()?;
-            if self.shared.is_over() || self.link.uffd.is_dead() {
+            if self.shared.is_over() {
                 return Err(Ended);
             }
+            if self.agent_gone || self.link.uffd.is_dead() {
+                return self.bury_commands();
+            }
         }
+    }
+
+    /// The agent died with a command under way. Pages of it may be lost, which does not matter to a
+    /// process that is gone, but would to a child that it has forked since.
+    fn bury_commands(&mut self) -> Result<(), Ended> {
+        self.agent_gone = true;
+        let forked = self
+            .events
+            .iter()
+            .any(|event| matches!(event, Message::Fork { .. }));
+        if self.forking || forked {
+            self.shared.fail(
+                "a process ended just after a fork that was not made by the C library, and part of \
+                 its child's memory with it; the job is ended to keep the child from reading \
+                 anything else"
+                    .into(),
+            );
+        }
+        Err(Ended)
     }
 
     /// The program forked: the child's page table is this one's, at this moment.
@@ -143,7 +177,6 @@ impl Space {
     /// Where memory could not hold them all twice, they are write-protected before the fork (the
     /// child inherits that), so that each such write asks for its page first.
     pub(super) fn protect_for_fork(&mut self) -> Result<(), FillError> {
-        self.fork_announced = true;
         if self.has_room_for_copy() {
             return Ok(());
         }
@@ -154,7 +187,7 @@ impl Space {
     /// As [`Space::protect_for_fork`], for a fork that nobody has announced: a few pages may have
     /// become two already, which the next measurement sees.
     fn protect_after_fork(&mut self, child: &Link) {
-        if std::mem::take(&mut self.fork_announced) || self.has_room_for_copy() {
+        if self.announced_forks > 0 || self.has_room_for_copy() {
             return;
         }
         self.shared.meters.protected_forks.add(1);
@@ -202,9 +235,10 @@ impl Space {
         }
     }
 
-    /// Closes the userfaultfds of forks read but not followed.
+    /// Closes the userfaultfds of forks read but not followed: only when the job is over, for their
+    /// processes would read zeros.
     pub(super) fn drop_children_unborn(&mut self) {
-        for message in self.inbox.drain(..) {
+        for message in self.events.drain(..) {
             if let Message::Fork { child } = message {
                 // SAFETY: the kernel made the descriptor for the reader of this message.
                 drop(unsafe { OwnedFd::from_raw_fd(child) });

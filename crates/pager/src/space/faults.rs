@@ -11,6 +11,7 @@ use pleat_engine::{FaultAnswer, FillItem, FillPlan, ReadRequest};
 use pleat_sys::uffd::FillError;
 use pleat_sys::{process, procfs};
 use pleat_types::{Page, PageNo, PageRange, PAGE_SIZE};
+use pleat_wire::message::DOORBELL_PAGES;
 use pleat_wire::uffd::{PAGEFAULT_FLAG_WP, PAGEFAULT_FLAG_WRITE};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -31,6 +32,7 @@ const STARVED: Duration = Duration::from_millis(300);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
     page: PageNo,
+    thread: u32,
     is_write: bool,
     /// The page is there, but write-protected since a fork.
     is_protected: bool,
@@ -49,7 +51,26 @@ enum Later {
     Memory,
 }
 
+/// What a fault on one of the doorbell pages announces.
+enum Doorbell {
+    Fork,
+    Mapping,
+    Forked,
+}
+
 impl Fault {
+    /// A fault as the kernel tells it.
+    pub(super) fn new(address: u64, flags: u64, thread: u32) -> Fault {
+        Fault {
+            page: PageNo::of_address(address),
+            thread,
+            is_protected: flags & PAGEFAULT_FLAG_WP != 0,
+            is_write: flags & PAGEFAULT_FLAG_WRITE != 0,
+            since: Instant::now(),
+            why: Later::Event,
+        }
+    }
+
     pub(super) fn is_starving(&self) -> bool {
         self.why == Later::Memory
     }
@@ -65,22 +86,47 @@ impl Fault {
 }
 
 impl Space {
-    /// Answers a fault message, or puts it off.
-    pub(super) fn fault(&mut self, address: u64, flags: u64, thread: u32) -> Result<(), Ended> {
+    /// Answers a fault just read, or puts it off.
+    pub(super) fn meet(&mut self, fault: Fault) -> Result<(), Ended> {
         if self.stranger {
-            self.identify(thread);
+            self.identify(fault.thread);
         }
-        let fault = Fault {
-            page: PageNo::of_address(address),
-            is_protected: flags & PAGEFAULT_FLAG_WP != 0,
-            is_write: flags & PAGEFAULT_FLAG_WRITE != 0,
-            since: Instant::now(),
-            why: Later::Event,
-        };
-        if self.answered % FOLLOW_EVERY == 0 {
-            self.follow(thread);
+        if self.answered.is_multiple_of(FOLLOW_EVERY) {
+            self.follow(fault.thread);
         }
-        self.answer(fault)
+        match self.doorbell(fault.page) {
+            Some(Doorbell::Mapping) => self.newcomers.push(fault),
+            Some(Doorbell::Forked) => {
+                self.announced_forks = self.announced_forks.saturating_sub(1);
+                self.answer(fault)?;
+            }
+            _ => self.answer(fault)?,
+        }
+        Ok(())
+    }
+
+    /// The program has made a mapping, and waits until it is managed.
+    pub(super) fn welcome_newcomers(&mut self) -> Result<(), Ended> {
+        if self.newcomers.is_empty() {
+            return Ok(());
+        }
+        let newcomers = std::mem::take(&mut self.newcomers);
+        self.adopt_new_mappings()?;
+        for fault in newcomers {
+            self.answer(fault)?;
+        }
+        Ok(())
+    }
+
+    fn doorbell(&self, page: PageNo) -> Option<Doorbell> {
+        let doorbells = self.agent.as_ref()?.doorbells;
+        let at = page.0.checked_sub(doorbells.start.0)?;
+        match (doorbells.contains(page), at as usize / DOORBELL_PAGES) {
+            (true, 0) => Some(Doorbell::Fork),
+            (true, 1) => Some(Doorbell::Mapping),
+            (true, 2) => Some(Doorbell::Forked),
+            _ => None,
+        }
     }
 
     /// Tries the faults put off once more.
@@ -127,17 +173,9 @@ impl Space {
         // as to start one.
         let urgent =
             self.agent.is_none() || fault.why == Later::Memory && fault.since.elapsed() > STARVED;
-        if self
-            .agent
-            .as_ref()
-            .is_some_and(|agent| agent.doorbells.contains(fault.page))
-        {
-            let room = FORK_BYTES + self.present_bytes() / FORK_SHARE;
-            if !urgent && self.shared.engine().free_bytes() < room as i64 {
-                return Ok(Some(Later::Memory));
-            }
-            if let Err(FillError::EventPending) = self.protect_for_fork() {
-                return Ok(Some(Later::Event));
+        if matches!(self.doorbell(fault.page), Some(Doorbell::Fork)) {
+            if let Some(why) = self.prepare_fork(urgent) {
+                return Ok(Some(why));
             }
         }
         if fault.is_protected {
@@ -165,6 +203,32 @@ impl Space {
             reclaim::kick(&self.shared);
         }
         result
+    }
+
+    /// The program waits to fork. Pages just being taken away must have arrived before: were the
+    /// parent to end right after the fork, they would be lost to the child. And what both will share
+    /// is protected. `Some` while it has to wait.
+    fn prepare_fork(&mut self, urgent: bool) -> Option<Later> {
+        let room = FORK_BYTES + self.present_bytes() / FORK_SHARE;
+        if !urgent && self.shared.engine().free_bytes() < room as i64 {
+            return Some(Later::Memory);
+        }
+        let busy = {
+            let mut take = lock(&self.link.take);
+            take.held = true;
+            take.reserved || !take.in_flight.is_empty()
+        };
+        if busy {
+            self.holds_for_fork = true;
+            return Some(Later::Leaving);
+        }
+        if let Err(FillError::EventPending) = self.protect_for_fork() {
+            self.holds_for_fork = true;
+            return Some(Later::Event);
+        }
+        self.holds_for_fork = false;
+        self.announced_forks += 1;
+        None
     }
 
     /// Lets a page that is shared since a fork be written to, with its neighbours if the program

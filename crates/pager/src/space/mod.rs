@@ -5,16 +5,19 @@
 //! 1. This thread alone reads the space's userfaultfd, fills its pages and applies its events to the
 //!    engine. So between looking a page up and filling it no event is read, and the kernel refuses
 //!    the fill (EAGAIN) while one is pending: what was looked up is what is filled.
-//! 2. A fault that met EAGAIN, a page on its way out, or no free memory is put off, *without waking
+//! 2. All events that were read are applied before any fault is answered: the kernel lets fills through
+//!    again as soon as an event is read, and one that came in between would be missing from what a
+//!    fork's child is told, or be for a page that is no longer what it was.
+//! 3. A fault that met EAGAIN, a page on its way out, or no free memory is put off, *without waking
 //!    its thread*; messages are read and answers heard first, then it is tried again. (Waking the
 //!    thread instead would let it fault for ever ahead of the event that it waits for.)
-//! 3. Events are read with the control lock held. If any came, new commands are held back and the
+//! 4. Events are read with the control lock held. If any came, new commands are held back and the
 //!    generation is raised before the lock is let go: a command made before does nothing more (see
 //!    `pleat_wire::control`). Held commands resume when all events are applied.
-//! 4. `remap` and `fork` move and copy page states, so they are applied only when no command is
+//! 5. `remap` and `fork` move and copy page states, so they are applied only when no command is
 //!    under way; `forget` needs no such wait: a page that arrives from a command after it was
 //!    forgotten is dropped.
-//! 5. A page once forgotten (MADV_DONTNEED and the like) becomes known again only by a fault on it,
+//! 6. A page once forgotten (MADV_DONTNEED and the like) becomes known again only by a fault on it,
 //!    never by looking: the kernel reports the advice *before* it drops the page, so until then the
 //!    page may be present with bytes that are as good as gone.
 
@@ -44,8 +47,12 @@ pub struct Space {
     link: Arc<Link>,
     agent: Option<AgentLink>,
     process: Option<OwnedFd>,
-    /// Messages read and not yet dealt with, in order.
-    inbox: VecDeque<Message>,
+    /// Events read and not yet applied, in order.
+    events: VecDeque<Message>,
+    /// Faults read and not yet answered.
+    faults: VecDeque<Fault>,
+    /// Faults that announce a new mapping.
+    newcomers: Vec<Fault>,
     /// Faults put off.
     deferred: Vec<Fault>,
     /// Address ranges known to be registered, start to end.
@@ -61,8 +68,14 @@ pub struct Space {
     unsharing: (PageNo, u64),
     /// The agent has something to say.
     agent_calls: bool,
-    /// The program has announced the fork that comes next.
-    fork_announced: bool,
+    /// Forks announced and not over.
+    announced_forks: u32,
+    /// A fork is announced and waits for commands to end.
+    holds_for_fork: bool,
+    /// A fork is being followed.
+    forking: bool,
+    /// The agent is gone, and with it, or soon, the address space.
+    agent_gone: bool,
     /// This address space came by a fork and its process is not known yet.
     stranger: bool,
 }
@@ -87,7 +100,9 @@ impl Space {
             shared,
             link,
             agent: None,
-            inbox: VecDeque::new(),
+            events: VecDeque::new(),
+            faults: VecDeque::new(),
+            newcomers: Vec::new(),
             deferred: Vec::new(),
             registered,
             press,
@@ -96,7 +111,10 @@ impl Space {
             answered: 0,
             cpu: None,
             unsharing: (PageNo(0), 1),
-            fork_announced: false,
+            announced_forks: 0,
+            holds_for_fork: false,
+            forking: false,
+            agent_gone: false,
             agent_calls: false,
             stranger: pid == 0,
         })
@@ -140,8 +158,12 @@ impl Space {
             self.hear_agent()?;
         }
         self.gather()?;
-        self.work_inbox()?;
+        self.work()?;
+        self.welcome_newcomers()?;
         self.retry_deferred()?;
+        if self.agent_gone {
+            return Err(Ended);
+        }
         self.sleep();
         Ok(())
     }
@@ -173,7 +195,10 @@ impl Space {
         let mut packet = [0u8; message::PACKET_MAX];
         match agent.channel.receive(&mut packet) {
             Received::Nothing => Ok(()),
-            Received::Closed => Err(Ended),
+            Received::Closed => {
+                self.agent_gone = true;
+                Ok(())
+            }
             Received::Packet(length, _) => {
                 match pleat_sys::read_plain::<Taken>(&packet[..length]) {
                     Some(taken) if taken.kind == message::TAKEN => self.apply_taken(&taken),
@@ -223,7 +248,7 @@ impl Space {
 
     /// Sleeps until something happens.
     fn sleep(&mut self) {
-        if !self.inbox.is_empty() {
+        if !self.events.is_empty() || !self.faults.is_empty() || !self.newcomers.is_empty() {
             return;
         }
         let starving = self.deferred.iter().any(Fault::is_starving);
