@@ -23,6 +23,8 @@ const THREAD_BYTES: u64 = 28 << 10;
 /// Mapped file pages are the kernel's page cache, which gives them up by itself; up to so much is
 /// taken for the programs' own text and counted.
 const FILES_COUNTED_MAX: u64 = 24 << 20;
+/// So many more pages of files and shared memory are worth a closer look.
+const SHARED_GROWTH_PAGES: u64 = 32;
 /// A dear sample may take this share of the time until the next: one part in so many.
 const SAMPLE_SHARE: u32 = 20;
 const SAMPLE_PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -62,6 +64,8 @@ pub struct Process {
     own_share: f64,
     /// Shared memory, page tables and stacks, bytes.
     extra_bytes: u64,
+    /// Pages of files and shared memory when `extra_bytes` was read.
+    shared_pages: u64,
     /// Mapped files, bytes; `None` while never looked at.
     file_bytes: Option<u64>,
 }
@@ -117,6 +121,7 @@ impl Census {
             since: Instant::now(),
             own_share: 1.0,
             extra_bytes: 0,
+            shared_pages: 0,
             file_bytes: None,
         };
         self.remove(pid, keeper);
@@ -142,7 +147,7 @@ impl Census {
         let gone: Vec<i32> = self
             .processes
             .iter_mut()
-            .filter_map(|(pid, p)| (!p.look()).then_some(*pid))
+            .filter_map(|(pid, p)| (!p.look(*pid)).then_some(*pid))
             .collect();
         for pid in gone {
             self.remove(pid, keeper);
@@ -246,7 +251,7 @@ impl Process {
     }
 
     /// Brings the cheap figure up to date; `false` when the process is gone.
-    fn look(&mut self) -> bool {
+    fn look(&mut self, pid: i32) -> bool {
         let Ok(statm) = self.statm.read() else {
             return false;
         };
@@ -259,11 +264,28 @@ impl Process {
             }
         }
         self.anon_bytes = statm.resident_pages.saturating_sub(statm.shared_pages) * PAGE;
+        if statm.shared_pages >= self.shared_pages + SHARED_GROWTH_PAGES {
+            // Mapped files or shared memory; which of them, the dearer file tells.
+            self.sample_status(pid);
+            self.shared_pages = statm.shared_pages;
+        }
+        self.shared_pages = self.shared_pages.min(statm.shared_pages);
         true
     }
 
     /// The dear figures.
     fn sample(&mut self, pid: i32) {
+        self.sample_status(pid);
+        if self.shares || self.file_bytes.is_none() {
+            if let Ok(rollup) = procfs::rollup(pid) {
+                self.file_bytes = Some(rollup.pss_file_bytes);
+                let anon = rollup.anonymous_bytes.max(1) as f64;
+                self.own_share = (rollup.pss_anon_bytes as f64 / anon).clamp(0.0, 1.0);
+            }
+        }
+    }
+
+    fn sample_status(&mut self, pid: i32) {
         if let Ok(status) = procfs::status(pid) {
             let staging = match &self.stage {
                 Stage::Managed(link) => staging_of(link),
@@ -271,13 +293,6 @@ impl Process {
             };
             self.extra_bytes =
                 status.rss_shmem_bytes.saturating_sub(staging) + kernel_bytes(&status);
-        }
-        if self.shares || self.file_bytes.is_none() {
-            if let Ok(rollup) = procfs::rollup(pid) {
-                self.file_bytes = Some(rollup.pss_file_bytes);
-                let anon = rollup.anonymous_bytes.max(1) as f64;
-                self.own_share = (rollup.pss_anon_bytes as f64 / anon).clamp(0.0, 1.0);
-            }
         }
     }
 }

@@ -23,8 +23,11 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Memory in use above this share of the budget has processes managed: one part in so many is left.
+/// Processes are managed when less than this is free: a share of the budget, one part in so many, but
+/// at least what a program can fill while it is made ready; and never while the budget is nearly empty.
 const MANAGE_FREE_SHARE: u64 = 5;
+const MANAGE_FREE_MIN: u64 = 32 << 20;
+const MANAGE_USED_SHARE: u64 = 4;
 /// Processes smaller than this are not worth a userfaultfd.
 const MANAGE_MIN: u64 = 1 << 20;
 /// Memory that turned up in a managed process without a fault makes us look for new mappings.
@@ -456,13 +459,20 @@ impl<'a> Supervisor<'a> {
         if free > 0 {
             self.shared.feed_starving();
         }
-        if self.used_bytes > budget - budget / MANAGE_FREE_SHARE {
+        let spare = (budget / MANAGE_FREE_SHARE).max(MANAGE_FREE_MIN);
+        let manage_from = (budget / MANAGE_USED_SHARE).max(budget.saturating_sub(spare));
+        if self.used_bytes > manage_from {
             self.manage_more();
         }
         self.check_hope(free);
         self.look_for_strays();
         self.show();
-        let until_full = Duration::from_micros(free.max(0) as u64 / GROWTH_BYTES_PER_US);
+        // Until there is something to do: processes to manage, or no memory left.
+        let room = match manage_from.checked_sub(self.used_bytes) {
+            Some(room) => room,
+            None => free.max(0) as u64,
+        };
+        let until_full = Duration::from_micros(room / GROWTH_BYTES_PER_US);
         until_full.clamp(LOOK_MIN, LOOK_MAX)
     }
 

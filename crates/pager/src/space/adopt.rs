@@ -36,6 +36,12 @@ impl Space {
             self.shared.meters.registered_mappings.add(1);
             self.unregister(start, end);
             self.registered.insert(start, end);
+            // Pages that only read as zeros get memory by a write that raises no fault: it shall.
+            for (start, end) in procfs::zero_page_runs(pid, start, end).unwrap_or_default() {
+                if self.link.uffd.protect(start, end - start, true).is_ok() {
+                    self.zeros.insert(start, end);
+                }
+            }
             let Ok(runs) = procfs::present_anon_runs(pid, start, end) else {
                 continue;
             };

@@ -7,6 +7,7 @@ use pleat_sys::process::{readable, wait, Bell};
 use pleat_sys::uffd::{FillError, Uffd};
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
 use pleat_wire::uffd::Message;
+use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -83,6 +84,7 @@ impl Space {
     }
 
     fn forget(&mut self, start: u64, end: u64) {
+        cut(&mut self.zeros, start, end);
         let range = PageRange::of_addresses(start, end);
         self.shared.engine().forget(self.link.id, range);
     }
@@ -248,21 +250,26 @@ impl Space {
 
     /// Takes `[start, end)` out of the registered ranges.
     pub(super) fn unregister(&mut self, start: u64, end: u64) {
-        let hit: Vec<(u64, u64)> = self
-            .registered
-            .range(..end)
-            .rev()
-            .take_while(|(_, e)| **e > start)
-            .map(|(s, e)| (*s, *e))
-            .collect();
-        for (s, e) in hit {
-            self.registered.remove(&s);
-            if s < start {
-                self.registered.insert(s, start);
-            }
-            if e > end {
-                self.registered.insert(end, e);
-            }
+        cut(&mut self.registered, start, end);
+        cut(&mut self.zeros, start, end);
+    }
+}
+
+/// Takes `[start, end)` out of ranges kept as start to end.
+fn cut(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
+    let hit: Vec<(u64, u64)> = ranges
+        .range(..end)
+        .rev()
+        .take_while(|(_, e)| **e > start)
+        .map(|(s, e)| (*s, *e))
+        .collect();
+    for (s, e) in hit {
+        ranges.remove(&s);
+        if s < start {
+            ranges.insert(s, start);
+        }
+        if e > end {
+            ranges.insert(end, e);
         }
     }
 }

@@ -12,7 +12,7 @@ use pleat_sys::uffd::FillError;
 use pleat_sys::{process, procfs};
 use pleat_types::{Page, PageNo, PageRange, PAGE_SIZE};
 use pleat_wire::message::DOORBELL_PAGES;
-use pleat_wire::uffd::{PAGEFAULT_FLAG_WP, PAGEFAULT_FLAG_WRITE};
+use pleat_wire::uffd::PAGEFAULT_FLAG_WP;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,6 @@ const STARVED: Duration = Duration::from_millis(300);
 pub(super) struct Fault {
     page: PageNo,
     thread: u32,
-    is_write: bool,
     /// The page is there, but write-protected since a fork.
     is_protected: bool,
     since: Instant,
@@ -65,7 +64,6 @@ impl Fault {
             page: PageNo::of_address(address),
             thread,
             is_protected: flags & PAGEFAULT_FLAG_WP != 0,
-            is_write: flags & PAGEFAULT_FLAG_WRITE != 0,
             since: Instant::now(),
             why: Later::Event,
         }
@@ -251,6 +249,7 @@ impl Space {
         match result {
             Ok(()) => {
                 self.unsharing = (fault.page.plus(pages), pages);
+                self.learn_zeros(PageRange::new(fault.page, pages));
                 self.shared.meters.unshared_pages.add(pages);
             }
             Err(FillError::EventPending) => return Ok(Some(Later::Event)),
@@ -261,15 +260,26 @@ impl Space {
         Ok(None)
     }
 
+    /// Pages that held zeros when their mapping was adopted are about to be written to: from here on
+    /// the engine knows them. (Others it knows already, or gave up; see rule 6 in `super`.)
+    fn learn_zeros(&self, range: PageRange) {
+        let (start, end) = (range.start.address(), range.end.address());
+        if let Some((s, e)) = self.zeros.range(..end).next_back() {
+            let (start, end) = (start.max(*s), end.min(*e));
+            if start < end {
+                let range = PageRange::of_addresses(start, end);
+                self.shared.engine().adopt(self.link.id, range);
+            }
+        }
+    }
+
     /// Fills the planned run.
     fn fill_plan(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
         let count = self.plan.items.len();
         let fresh = matches!(self.plan.items[0], FillItem::Zero | FillItem::Resident);
         let address = fault.page.address();
-        if fresh && !fault.is_write {
-            let filled = self.link.uffd.zero(address, (count * PAGE_SIZE) as u64);
-            return self.conclude(fault, filled, count, fresh);
-        }
+        // Zeros are copied like anything else. The kernel's page of zeros would do for a read, but a
+        // later write would then take memory without asking.
         for (item, page) in self
             .plan
             .items
@@ -311,11 +321,7 @@ impl Space {
             Ok(pages) => self.filled(fault.page, pages),
             // The run may leave the mapping: the faulted page alone does not.
             Err(FillError::NotMapped) if count > 1 => {
-                let first = &self.pages[..PAGE_SIZE];
-                let filled = match fresh && !fault.is_write {
-                    true => self.link.uffd.zero(address, page),
-                    false => self.link.uffd.copy(address, first),
-                };
+                let filled = self.link.uffd.copy(address, &self.pages[..PAGE_SIZE]);
                 return self.conclude(fault, filled, 1, fresh);
             }
             // Unmapped since: the thread is to look again and get its SIGSEGV.

@@ -57,6 +57,8 @@ pub struct Space {
     deferred: Vec<Fault>,
     /// Address ranges known to be registered, start to end.
     registered: BTreeMap<u64, u64>,
+    /// Write-protected pages of zeros, start to end; the engine learns of them at their first write.
+    zeros: BTreeMap<u64, u64>,
     press: Press,
     plan: FillPlan,
     /// Pages being filled.
@@ -105,6 +107,7 @@ impl Space {
             newcomers: Vec::new(),
             deferred: Vec::new(),
             registered,
+            zeros: BTreeMap::new(),
             press,
             plan: FillPlan::default(),
             pages: vec![0; run_max.max(1) as usize * PAGE_SIZE],

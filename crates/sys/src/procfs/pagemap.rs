@@ -72,7 +72,7 @@ pub fn present_anon_runs(pid: Pid, start: u64, end: u64) -> io::Result<Vec<(u64,
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
-    match scan_runs(&pagemap, start, end) {
+    match scan_runs(&pagemap, Wanted::Memory, start, end) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
             entry_runs(&pagemap, start, end)
         }
@@ -80,7 +80,31 @@ pub fn present_anon_runs(pid: Pid, start: u64, end: u64) -> io::Result<Vec<(u64,
     }
 }
 
-fn scan_runs(pagemap: &File, start: u64, end: u64) -> io::Result<Vec<Run>> {
+/// Runs of pages in `start..end` that only read as zeros: present, but without memory until they are
+/// written to. Empty where the kernel (before 6.7) cannot tell.
+///
+/// # Errors
+/// As [`present_anon_runs`].
+pub fn zero_page_runs(pid: Pid, start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
+    let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+    match scan_runs(&pagemap, Wanted::ZeroPage, start, end) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
+            Ok(Vec::new())
+        }
+        result => result,
+    }
+}
+
+/// Which pages a scan is for.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// Private anonymous memory.
+    Memory,
+    /// The kernel's page of zeros, mapped.
+    ZeroPage,
+}
+
+fn scan_runs(pagemap: &File, wanted: Wanted, start: u64, end: u64) -> io::Result<Vec<Run>> {
     let mut runs = Vec::new();
     let mut at = start;
     while at < end {
@@ -89,7 +113,7 @@ fn scan_runs(pagemap: &File, start: u64, end: u64) -> io::Result<Vec<Run>> {
             end: 0,
             categories: 0,
         }; REGIONS];
-        let (found, walk_end) = scan(pagemap, at, end, &mut regions)?;
+        let (found, walk_end) = scan(pagemap, wanted, at, end, &mut regions)?;
         for region in &regions[..found] {
             push_joined(&mut runs, region.start, region.end);
         }
@@ -105,11 +129,15 @@ fn scan_runs(pagemap: &File, start: u64, end: u64) -> io::Result<Vec<Run>> {
 /// One ioctl: how many regions it found, and the address up to which it looked.
 fn scan(
     pagemap: &File,
+    wanted: Wanted,
     start: u64,
     end: u64,
     regions: &mut [PageRegion; REGIONS],
 ) -> io::Result<(usize, u64)> {
-    let unwanted = PAGE_IS_FILE | PAGE_IS_SWAPPED | PAGE_IS_PFNZERO;
+    let (required, unwanted) = match wanted {
+        Wanted::Memory => (0, PAGE_IS_FILE | PAGE_IS_SWAPPED | PAGE_IS_PFNZERO),
+        Wanted::ZeroPage => (PAGE_IS_PFNZERO, PAGE_IS_SWAPPED),
+    };
     let mut argument = ScanArgument {
         size: size_of::<ScanArgument>() as u64,
         flags: 0,
@@ -120,7 +148,7 @@ fn scan(
         regions_len: REGIONS as u64,
         max_pages: 0,
         category_inverted: unwanted,
-        category_mask: PAGE_IS_PRESENT | unwanted,
+        category_mask: PAGE_IS_PRESENT | required | unwanted,
         category_anyof_mask: 0,
         return_mask: PAGE_IS_PRESENT,
     };
