@@ -136,6 +136,7 @@ impl Engine {
             return;
         }
         self.starved = false;
+        self.granted_pages += 1;
         let totals = &mut self.cache.totals;
         match space.arrive(page, stamp, &mut self.pages) {
             PageState::Unknown if demand => totals.filled_zero_pages += 1,

@@ -88,6 +88,8 @@ pub struct Engine {
     /// Memory in use that is not tracked here. Negative when pages shared by fork are tracked
     /// more than once.
     foreign_bytes: i64,
+    /// See [`Engine::granted_pages`].
+    granted_pages: u64,
     /// Last age stamp given out.
     clock: u64,
     /// The last attempt to choose victims found none, and none have come since.
@@ -110,6 +112,7 @@ impl Engine {
             pages: PageCounts::default(),
             cache: Cache::new(settings.budget_bytes, settings.swap, layout, sizing),
             foreign_bytes: 0,
+            granted_pages: 0,
             clock: 0,
             starved: false,
             scratch: Vec::new(),
@@ -134,8 +137,15 @@ impl Engine {
         let granted = urgent || self.free_bytes() >= bytes;
         if granted {
             self.foreign_bytes += bytes;
+            self.granted_pages += pages;
         }
         granted
+    }
+
+    /// Pages given out so far, by filling or unsharing; never goes down. A measurement that takes a
+    /// while may have missed those given out meanwhile.
+    pub fn granted_pages(&self) -> u64 {
+        self.granted_pages
     }
 
     /// Pages that the engine knows to be present in a space; 0 when there is no such space.

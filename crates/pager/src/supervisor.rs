@@ -430,15 +430,14 @@ impl<'a> Supervisor<'a> {
         self.note_forks();
         let budget = self.job.budget_bytes;
         let near = self.used_bytes > budget / 2;
-        let before = self.engine_used();
+        let granted = self.shared.engine().granted_pages();
         let reading = self.census.measure(near, self.keeper);
         let measured = reading.bytes + self.shared.staging_bytes();
-        let after = self.engine_used();
         self.used_bytes = if reading.is_exact {
-            // What the engine has given out while the figures were read.
-            measured + after.saturating_sub(before)
+            // Processes are read one after the other: what was given out meanwhile may be missing.
+            measured + (self.shared.engine().granted_pages() - granted) * 4096
         } else {
-            measured.max(after)
+            measured.max(self.engine_used())
         };
         self.shared.meters.peak_bytes.raise(self.used_bytes);
         let (free, wanted, write) = {
