@@ -45,6 +45,7 @@ fn main() {
     let settings = Settings {
         budget_bytes,
         reserve_bytes: 1 << 20,
+        floor_bytes: 0,
         run_max: 16,
         swap: None,
     };

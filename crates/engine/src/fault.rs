@@ -42,7 +42,7 @@ impl Engine {
             }
             PageState::Unknown | PageState::Away(_) => {}
         }
-        if !urgent && self.free_bytes() < PAGE_SIZE as i64 {
+        if !urgent && self.grantable_bytes() < PAGE_SIZE as i64 {
             self.cache.totals.fault_no_memory += 1;
             return FaultAnswer::NoMemory;
         }
@@ -73,7 +73,7 @@ impl Engine {
             return plan.items.push(FillItem::Zero);
         };
         let window = i64::from(space.streams.window(page, self.settings.run_max));
-        let count = window.min(self.free_bytes() / PAGE_SIZE as i64).max(1);
+        let count = window.min(self.grantable_bytes() / PAGE_SIZE as i64).max(1);
         let first_touch = space.table.get(page) == PageState::Unknown;
         for page in PageRange::new(page, count as u64).pages() {
             let item = match space.table.get(page) {

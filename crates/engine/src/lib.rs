@@ -23,7 +23,13 @@
 //! use pleat_engine::{Engine, FaultAnswer, FillItem, FillPlan, Settings};
 //! use pleat_types::{PageNo, PageRange};
 //!
-//! let settings = Settings { budget_bytes: 1 << 20, reserve_bytes: 1 << 16, run_max: 16, swap: None };
+//! let settings = Settings {
+//!     budget_bytes: 1 << 20,
+//!     reserve_bytes: 1 << 16,
+//!     floor_bytes: 0,
+//!     run_max: 16,
+//!     swap: None,
+//! };
 //! let layout = pleat_store::layout_by_name("bins", settings.budget_bytes).unwrap();
 //! let sizing = pleat_policy::sizing_by_name("castro03").unwrap();
 //! let mut engine = Engine::new(settings, layout, sizing);
@@ -134,7 +140,7 @@ impl Engine {
     /// the matter is not urgent.
     pub fn unshare(&mut self, pages: u64, urgent: bool) -> bool {
         let bytes = (pages * PAGE_SIZE as u64) as i64;
-        let granted = urgent || self.free_bytes() >= bytes;
+        let granted = urgent || self.grantable_bytes() >= bytes;
         if granted {
             self.foreign_bytes += bytes;
             self.granted_pages += pages;
@@ -153,6 +159,11 @@ impl Engine {
         self.spaces
             .get(&space)
             .map_or(0, |space| space.counts().present())
+    }
+
+    /// What faults may use that are not urgent.
+    fn grantable_bytes(&self) -> i64 {
+        self.free_bytes() - self.settings.floor_bytes as i64
     }
 
     /// Pages in programs and in the staging ring, and the compressed cache with its metadata.

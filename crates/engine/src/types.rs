@@ -11,6 +11,9 @@ pub struct Settings {
     pub budget_bytes: u64,
     /// Free memory below which pages are taken away (the low watermark); taking stops at twice that.
     pub reserve_bytes: u64,
+    /// Free memory that only urgent faults may use: headroom for memory that the job takes without
+    /// asking, until it is measured. At most the reserve.
+    pub floor_bytes: u64,
     /// Most pages put in place per fault, the faulted one included. At least 1.
     pub run_max: u32,
     /// The swap file, when there is one. Without it the compressed cache always grows.

@@ -21,6 +21,9 @@ use std::time::Instant;
 
 /// What the supervisor itself needs before the program has a single page.
 const BUDGET_MIN: u64 = 16 << 20;
+/// Free memory below which pages are taken away is a hundredth of the budget, within these limits.
+const RESERVE_MIN: u64 = 3 << 20;
+const RESERVE_MAX: u64 = 64 << 20;
 /// Unit of allocation in the swap file.
 const FRAGMENT: u32 = 1 << 10;
 /// What is written to the swap file at once.
@@ -221,9 +224,11 @@ fn make_engine(job: &Job) -> Result<Engine, RunError> {
     if !pleat_codec::codec_names().contains(&job.codec.as_str()) {
         return Err(unknown("codec", &job.codec));
     }
+    let reserve = (job.budget_bytes / 100).clamp(RESERVE_MIN, RESERVE_MAX);
     let settings = Settings {
         budget_bytes: job.budget_bytes,
-        reserve_bytes: (job.budget_bytes / 100).clamp(2 << 20, 64 << 20),
+        reserve_bytes: reserve,
+        floor_bytes: reserve / 4 * 3,
         run_max: job.run_max,
         swap: job.swap.as_ref().map(|swap| SwapSettings {
             fragment_bytes: FRAGMENT,

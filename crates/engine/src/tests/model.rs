@@ -195,6 +195,7 @@ fn settings() -> impl Strategy<Value = Settings> {
     (8..200u64, 1..9u32, swap).prop_map(|(pages, run_max, swap)| Settings {
         budget_bytes: pages * 4096,
         reserve_bytes: 4 * 4096,
+        floor_bytes: 0,
         run_max,
         swap,
     })

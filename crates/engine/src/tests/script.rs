@@ -74,6 +74,7 @@ pub(crate) fn settings() -> Settings {
     Settings {
         budget_bytes: 100 * 4096,
         reserve_bytes: 4 * 4096,
+        floor_bytes: 0,
         run_max: 16,
         swap: Some(swap),
     }
