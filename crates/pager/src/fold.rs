@@ -9,6 +9,14 @@ use std::time::{Duration, Instant};
 /// Pages folded between two holds of the engine's lock.
 const BATCH: usize = 8;
 
+/// How long one of the folding threads looks for more before it sleeps. Faults come in storms, and a
+/// thread that sleeps on an otherwise idle CPU makes the scheduler move the program there at its next
+/// wake-up, away from the thread that answers its faults: then every fault costs two wake-ups across
+/// CPUs, 50 us instead of 10 where CPUs are virtual. It also spares the wake-up of this thread.
+const SPIN: Duration = Duration::from_micros(1500);
+const SPIN_ROUNDS: u32 = 200;
+const SLEEP: Duration = Duration::from_millis(500);
+
 /// A folder with its buffers; one per thread.
 pub struct Press {
     folder: Folder,
@@ -75,9 +83,17 @@ pub fn run(shared: &Arc<Shared>) {
     let Some(mut press) = Press::new(shared) else {
         return shared.fail(format!("codec {} has gone missing", shared.codec));
     };
+    let spins = shared.claim_spinning();
+    let mut worked = Instant::now();
     while !shared.is_over() {
-        if press.work(shared, Some(Duration::from_millis(500))) {
+        let waits = !(spins && worked.elapsed() < SPIN);
+        if press.work(shared, waits.then_some(SLEEP)) {
             reclaim::kick(shared);
+            worked = Instant::now();
+        } else if !waits {
+            for _ in 0..SPIN_ROUNDS {
+                std::hint::spin_loop();
+            }
         }
     }
 }

@@ -197,6 +197,7 @@ fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32
     };
     let shared = Arc::new(Shared {
         engine: Mutex::new(make_engine(job)?),
+        may_spin: AtomicBool::new(Shared::spins_here() > 0),
         spins: Shared::spins_here(),
         swap,
         codec: job.codec.clone(),

@@ -24,6 +24,8 @@ const RING_BITS: u32 = 9;
 pub struct Shared {
     /// The page cache; taken by [`Shared::engine`].
     pub engine: Mutex<Engine>,
+    /// Whether a folding thread may spin: the first that asks, where there are CPUs enough.
+    pub may_spin: AtomicBool,
     /// See [`Shared::spins_here`].
     pub spins: u32,
     /// The swap file, if there is one.
@@ -74,6 +76,11 @@ impl Shared {
             }
         }
         lock(&self.engine)
+    }
+
+    /// Makes the calling folding thread the one that spins, if there is none yet.
+    pub fn claim_spinning(&self) -> bool {
+        self.may_spin.swap(false, Ordering::AcqRel)
     }
 
     /// How long to spin on this machine: with one CPU, the holder cannot run meanwhile.

@@ -439,7 +439,9 @@ impl<'a> Supervisor<'a> {
         } else {
             measured.max(self.engine_used())
         };
-        self.shared.meters.peak_bytes.raise(self.used_bytes);
+        if reading.is_exact {
+            self.shared.meters.peak_bytes.raise(self.used_bytes);
+        }
         let (free, wanted, write) = {
             let mut engine = self.shared.engine();
             engine.measured(self.used_bytes);

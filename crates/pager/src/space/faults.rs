@@ -186,7 +186,6 @@ impl Space {
             // as soon as the page is folded, and that needs the lock.
             copy_staged(&self.shared, &self.plan, &mut self.pages);
         }
-        let low = engine.frames_wanted() > 0;
         drop(engine);
         let result = match answer {
             FaultAnswer::Fill => self.fill_plan(fault),
@@ -196,9 +195,6 @@ impl Space {
         };
         if urgent && self.agent.is_some() {
             self.shared.meters.urgent_faults.add(1);
-        }
-        if low {
-            reclaim::kick(&self.shared);
         }
         result
     }

@@ -161,13 +161,18 @@ impl Space {
             self.hear_agent()?;
         }
         self.gather()?;
+        let busy = !self.faults.is_empty();
         self.work()?;
         self.welcome_newcomers()?;
         self.retry_deferred()?;
         if self.agent_gone {
             return Err(Ended);
         }
-        self.sleep();
+        // A program in a storm of faults has met the next one by now: it ran while its page was
+        // filled. Only when there was nothing to read is it worth asking whether there is.
+        if !busy {
+            self.sleep();
+        }
         Ok(())
     }
 
@@ -246,7 +251,6 @@ impl Space {
         }
         drop(engine);
         self.shared.folds.push(jobs);
-        reclaim::kick(&self.shared);
     }
 
     /// Sleeps until something happens.
