@@ -9,7 +9,7 @@
 //! supervisor whose userfaultfd that is.
 
 use crate::raw::{self, Errno};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use pleat_wire::message::{DOORBELLS, DOORBELL_KINDS, DOORBELL_PAGES, TAKE_MAX};
 use pleat_wire::PAGE;
 use syscalls::Sysno;
@@ -153,20 +153,35 @@ pub fn light_beacon(page: usize) {
     BEACON.store(page, Ordering::Release);
 }
 
+/// Whether the kernel reports this process's forks to the supervisor.
+static FORK_EVENTS: AtomicBool = AtomicBool::new(true);
+
+/// Notes whether forks are reported.
+pub fn set_fork_events(reported: bool) {
+    FORK_EVENTS.store(reported, Ordering::Release);
+}
+
+/// Whether this process may fork: not while memory of it may be away and the child could not be
+/// served.
+pub fn may_fork() -> bool {
+    !is_managed() || FORK_EVENTS.load(Ordering::Acquire)
+}
+
 /// Whether this process has been made ready for take-aways (or is the child of one that was).
 pub fn is_managed() -> bool {
     BEACON.load(Ordering::Acquire) != 0
 }
 
-/// In a forked child: lets the supervisor know which userfaultfd is ours.
-pub fn read_beacon() {
+/// In a forked child: lets the supervisor name the userfaultfd that is ours. The kernel wiped the page
+/// at the fork, so reading it waits until the supervisor has put the name there.
+pub fn read_beacon() -> u32 {
     let page = BEACON.load(Ordering::Acquire);
     TOUCHED
         .iter()
         .for_each(|touched| touched.store(0, Ordering::Release));
-    if page != 0 {
-        // SAFETY: the beacon stays mapped for the life of the process; the kernel wiped it at the
-        // fork, so this read waits until the supervisor has answered.
-        unsafe { core::ptr::read_volatile(page as *const u8) };
+    match page {
+        0 => 0,
+        // SAFETY: the beacon stays mapped for the life of the process.
+        page => unsafe { core::ptr::read_volatile(page as *const u32) },
     }
 }

@@ -32,6 +32,9 @@ pub fn resolve() {
     // SAFETY: dlsym with a static name.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
     REAL_CREATE.store(found as usize, Ordering::Release);
+    // SAFETY: as above.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"fork".as_ptr()) };
+    REAL_FORK.store(found as usize, Ordering::Release);
 }
 
 /// As the C library's, with the thread's control block protected before anything else runs in it.
@@ -93,6 +96,28 @@ extern "C" fn begin(slot: *mut c_void) -> *mut c_void {
     // SAFETY: `claim` stored a start routine there, and the release of the slot comes after.
     let start: Start = unsafe { core::mem::transmute::<usize, Start>(start) };
     start(argument)
+}
+
+type Fork = unsafe extern "C" fn() -> libc::pid_t;
+static REAL_FORK: AtomicUsize = AtomicUsize::new(0);
+
+/// As the C library's; fails with ENOMEM where the child could not be given what is away.
+///
+/// # Safety
+/// As for the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn fork() -> libc::pid_t {
+    let real = REAL_FORK.load(Ordering::Acquire);
+    if real == 0 || !area::may_fork() {
+        crate::raw::complain(
+            b"pleat: fork refused: part of this process's memory is away, and without CAP_SYS_PTRACE \
+              a child cannot be given it; `pleat doctor` tells the remedy\n",
+        );
+        set_errno(libc::ENOMEM);
+        return -1;
+    }
+    // SAFETY: dlsym found it under this name, so it has this type.
+    unsafe { core::mem::transmute::<usize, Fork>(real)() }
 }
 
 /// New mappings from this size on are announced, so that they are managed before they are touched.

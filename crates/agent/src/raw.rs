@@ -153,9 +153,8 @@ pub fn end_thread() -> ! {
     }
 }
 
-/// Prints `message` to the program's standard error and kills the process: part of its memory may
-/// be away for good, and it must not see anything else in its place.
-pub fn die(message: &[u8]) -> ! {
+/// Prints `message` to the program's standard error.
+pub fn complain(message: &[u8]) {
     let pid = process();
     let mut path = [0u8; 32];
     stderr_path(pid, &mut path);
@@ -169,12 +168,17 @@ pub fn die(message: &[u8]) -> ! {
                 [fd, message.as_ptr() as usize, message.len(), 0, 0, 0],
             );
         }
-        loop {
-            let _ = call(
-                Sysno::kill,
-                [pid as usize, libc::SIGKILL as usize, 0, 0, 0, 0],
-            );
-        }
+    }
+}
+
+/// Prints `message` to the program's standard error and kills the process: part of its memory may
+/// be away for good, and it must not see anything else in its place.
+pub fn die(message: &[u8]) -> ! {
+    complain(message);
+    let pid = process() as usize;
+    loop {
+        // SAFETY: no pointers.
+        let _ = unsafe { call(Sysno::kill, [pid, libc::SIGKILL as usize, 0, 0, 0, 0]) };
     }
 }
 

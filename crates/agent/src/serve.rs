@@ -5,7 +5,7 @@ use crate::raw::{self, Errno};
 use crate::take;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pleat_wire::control::{Control, WIPED_MAX};
-use pleat_wire::message::{self, Hello, Prepare, Prepared, Take, PACKET_MAX};
+use pleat_wire::message::{self, Guard, Hello, Prepare, Prepared, Take, PACKET_MAX};
 use pleat_wire::{uffd, PAGE};
 use syscalls::Sysno;
 
@@ -22,6 +22,8 @@ pub struct Tools {
     pub area: Area,
     /// The beacon page.
     beacon: usize,
+    /// Forks are reported by the kernel.
+    fork_events: bool,
 }
 
 /// Ranges under MADV_WIPEONFORK noted so far, also before there is a control page.
@@ -30,19 +32,20 @@ static WIPED: [[AtomicU64; 2]; WIPED_MAX] =
 static WIPED_COUNT: AtomicU32 = AtomicU32::new(0);
 static CONTROL: AtomicUsize = AtomicUsize::new(0);
 
-/// Set when the agent is ready for commands, or never will be.
+/// 1 when the agent is ready for commands, 2 when it never will be.
 static READY: AtomicU32 = AtomicU32::new(0);
 /// How long a forked child waits for its agent at most: a supervisor that is so slow does not come.
-const READY_WAIT_MS: usize = 5000;
+const READY_WAIT_MS: usize = 20_000;
 
-/// Waits until the agent is ready for commands.
-pub fn await_ready() {
+/// Waits until the agent is ready for commands; `false` when it never will be.
+pub fn await_ready() -> bool {
     for _ in 0..READY_WAIT_MS / 100 {
-        if READY.load(Ordering::Acquire) != 0 {
-            return;
+        match READY.load(Ordering::Acquire) {
+            0 => raw::wait_while(&READY, 0, 100),
+            ready => return ready == 1,
         }
-        raw::wait_while(&READY, 0, 100);
     }
+    false
 }
 
 /// In a forked child: the parent's control page is not mapped here.
@@ -88,7 +91,7 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
             message::PREPARE if tools.is_none() => {
                 let command: Prepare = packet.read();
                 tools = prepare(socket, area, &command, fd);
-                READY.store(1, Ordering::Release);
+                READY.store(if tools.is_some() { 1 } else { 2 }, Ordering::Release);
                 raw::wake_all(&READY);
             }
             message::TAKE => {
@@ -97,9 +100,21 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
                     send(socket, &take::take(tools, &command), &[]);
                 }
             }
+            message::GUARD => guard(&packet.read()),
             message::RELEASE if tools.is_none() => raw::end_thread(),
             _ => raw::die(b"pleat: the agent got a message it does not know; ending the process\n"),
         }
+    }
+}
+
+/// Without fork events, managed memory is kept from children: one that touches it gets SIGSEGV instead
+/// of zeros. A mapping that is gone meanwhile needs no guard.
+fn guard(command: &Guard) {
+    let count = (command.count as usize).min(command.ranges.len());
+    for [start, end] in &command.ranges[..count] {
+        let (start, len) = (*start as usize, end.saturating_sub(*start) as usize);
+        // SAFETY: the advice changes nothing for this process.
+        let _ = unsafe { raw::advise(start, len, libc::MADV_DONTFORK) };
     }
 }
 
@@ -110,7 +125,8 @@ fn prepare(socket: i32, area: Area, command: &Prepare, given: Option<i32>) -> Op
     };
     match make_tools(area, command, given, &mut answer.step) {
         Ok((tools, memory)) => {
-            answer.fork_events = command.fork_events;
+            answer.fork_events = u32::from(tools.fork_events);
+            area::set_fork_events(tools.fork_events);
             answer.beacon = tools.beacon as u64;
             send(socket, &answer, &[tools.uffd, memory]);
             raw::close(memory);
@@ -130,14 +146,10 @@ fn make_tools(
     given: Option<i32>,
     step: &mut u32,
 ) -> Result<(Tools, i32), Errno> {
-    let features = match command.fork_events {
-        0 => uffd::FEATURES_FOLLOW,
-        _ => uffd::FEATURES_FOLLOW | uffd::FEATURE_EVENT_FORK,
-    };
     let inherited = command.has_uffd != 0;
-    let main = match given {
-        Some(fd) if inherited => fd,
-        _ => open_uffd(features, step)?,
+    let (main, fork_events) = match given {
+        Some(fd) if inherited => (fd, true),
+        _ => open_main(command.fork_events != 0, step)?,
     };
     let outbox_uffd = open_uffd(uffd::FEATURE_MOVE, step)?;
     *step = message::STEP_MEMORY;
@@ -159,9 +171,22 @@ fn make_tools(
             control,
             area,
             beacon,
+            fork_events,
         },
         memory,
     ))
+}
+
+/// The process's userfaultfd, and whether it reports forks: that takes CAP_SYS_PTRACE.
+fn open_main(fork_events: bool, step: &mut u32) -> Result<(i32, bool), Errno> {
+    if fork_events {
+        match open_uffd(uffd::FEATURES_FOLLOW | uffd::FEATURE_EVENT_FORK, step) {
+            Ok(fd) => return Ok((fd, true)),
+            Err(libc::EPERM) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    open_uffd(uffd::FEATURES_FOLLOW, step).map(|fd| (fd, false))
 }
 
 /// A userfaultfd by the device, else by the system call.

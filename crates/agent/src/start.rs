@@ -19,6 +19,8 @@ static NAME_LENGTH: AtomicUsize = AtomicUsize::new(0);
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static AREA: AtomicUsize = AtomicUsize::new(0);
 static FORKED: AtomicU32 = AtomicU32::new(0);
+/// What the beacon said, in a forked child.
+static TOKEN: AtomicU32 = AtomicU32::new(0);
 
 #[used]
 #[link_section = ".init_array"]
@@ -43,6 +45,13 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
 }
 
 extern "C" fn prepare() {
+    if !area::may_fork() {
+        // Called by the C library itself (daemon, forkpty): this fork cannot be refused any more.
+        raw::die(
+            b"pleat: this process cannot fork without CAP_SYS_PTRACE, because part of its memory \
+            is away; ending it. `pleat doctor` tells the remedy\n",
+        );
+    }
     area::ring(area::Doorbell::Fork);
 }
 
@@ -51,13 +60,14 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    area::read_beacon();
+    TOKEN.store(area::read_beacon(), Ordering::Release);
     serve::forget_parent();
-    connect_and_start(1);
-    if area::is_managed() {
-        // Until the agent is ready nothing of this process can be taken away, and its faults are
-        // answered over the budget: the program is not to run before.
-        serve::await_ready();
+    let started = connect_and_start(1);
+    // Until the agent is ready nothing of this process can be taken away, and its faults are answered
+    // over the budget: the program is not to run before. And if it cannot be ready, the supervisor is
+    // gone, and with it what the parent had away.
+    if area::is_managed() && !(started && serve::await_ready()) {
+        raw::die(b"pleat: a forked child cannot reach the supervisor; ending the process\n");
     }
 }
 
@@ -84,13 +94,15 @@ unsafe fn socket_name<'a>(env: *const *const c_char) -> Option<&'a [u8]> {
     None
 }
 
-/// Connects and starts the agent thread. When that fails the program runs unmanaged, which the
-/// supervisor notices and reports.
-fn connect_and_start(forked: u32) {
-    let Ok(socket) = connect() else { return };
+/// Connects and starts the agent thread. When that fails after an exec the program runs unmanaged,
+/// which the supervisor notices and reports.
+fn connect_and_start(forked: u32) -> bool {
+    let Ok(socket) = connect() else {
+        return false;
+    };
     let Ok(area) = Area::map() else {
         raw::close(socket);
-        return;
+        return false;
     };
     SOCKET.store(socket, Ordering::Relaxed);
     AREA.store(area.start, Ordering::Relaxed);
@@ -98,6 +110,7 @@ fn connect_and_start(forked: u32) {
     start_thread(area);
     // The agent has its own copy of the descriptor table by now.
     raw::close(socket);
+    true
 }
 
 fn connect() -> Result<i32, Errno> {
@@ -171,7 +184,7 @@ extern "C" fn run(_: *mut c_void) -> c_int {
         pid: raw::process(),
         agent_thread: thread,
         forked: FORKED.load(Ordering::Acquire),
-        reserved: 0,
+        token: TOKEN.load(Ordering::Acquire),
         area_start: area.start as u64,
         area_end: area.end() as u64,
         data_start: data.0 as u64,

@@ -78,8 +78,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE")]
     pub swap_max: Option<String>,
 
-    /// Write nothing to disk: what does not fit into the budget compressed ends the job
-    #[arg(long, conflicts_with_all = ["swap_dir", "swap_max"])]
+    /// Write nothing to disk, whatever --swap-dir says: what does not fit into the budget compressed
+    /// ends the job
+    #[arg(long)]
     pub no_swap: bool,
 
     #[arg(long, value_name = "NAME", help = preset_help())]

@@ -54,7 +54,7 @@ pub fn summary(report: &Report) -> String {
 fn peak(report: &Report) -> String {
     let share = percent(report.peak_bytes, report.budget_bytes);
     format!(
-        "{} of {} ({share})",
+        "{} of the {} budget ({share})",
         human(report.peak_bytes),
         human(report.budget_bytes)
     )
@@ -136,7 +136,7 @@ mod tests {
         let text = summary(&report);
         for figure in [
             "8.25 s",
-            "199M of 200M (99.5%)",
+            "199M of the 200M budget (99.5%)",
             "1024 (4M)",
             "4.00 : 1",
             "0.50 s",

@@ -23,7 +23,9 @@ pub struct Preset {
 /// - `castro03`: the adaptive compressed cache of de Castro, Lago and Da Silva (2003): cells of
 ///   two pages, its sizing policy, and no read-ahead from the compressed cache (section 2.3.2).
 ///   Their codecs were LZO and WKdm; until pleat has an LZO codec this preset uses LZ4.
-const PRESETS: [Preset; 2] = [
+/// - `static`: a compressed cache of a fixed share, for comparison: castro03 (section 3) shows why one
+///   size does not fit all.
+const PRESETS: [Preset; 3] = [
     Preset {
         name: "pleat",
         codec: "lz4",
@@ -37,6 +39,13 @@ const PRESETS: [Preset; 2] = [
         layout: "cells2",
         sizing: "castro03",
         run_max: 1,
+    },
+    Preset {
+        name: "static",
+        codec: "lz4",
+        layout: "bins",
+        sizing: "static:25%",
+        run_max: 16,
     },
 ];
 

@@ -125,7 +125,7 @@ impl Census {
             file_bytes: None,
         };
         self.remove(pid, keeper);
-        keeper.add(process.pidfd.as_raw_fd());
+        keeper.add(pid, process.pidfd.as_raw_fd());
         Some(self.processes.entry(pid).or_insert(process))
     }
 

@@ -151,6 +151,7 @@ pub fn run(job: &Job) -> Result<Outcome, RunError> {
         libc::SIGCONT,
         libc::SIGWINCH,
         libc::SIGALRM,
+        libc::SIGXFSZ,
     ])
     .map_err(other("collect signals"))?;
     // Before any thread: the keeper is forked from this process.

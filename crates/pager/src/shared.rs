@@ -196,7 +196,11 @@ pub struct AgentLink {
     pub thread: i32,
     /// The agent's own memory, never to be managed: its area and its library's variables.
     pub own: [(u64, u64); 2],
-    /// Pages whose faults announce a fork.
+    /// The kernel reports its forks; else its memory is kept from children.
+    pub fork_events: bool,
+    /// The beacon page: a fault on it in a forked child asks for the space's name.
+    pub beacon: PageNo,
+    /// Pages whose faults announce a fork, or a mapping.
     pub doorbells: PageRange,
 }
 
@@ -220,6 +224,8 @@ pub struct Mail {
     pub agent: Option<AgentLink>,
     /// New mappings are to be looked for.
     pub rescan: bool,
+    /// Whose address space this is, where that was not known.
+    pub process: Option<i32>,
     /// The last child that shared memory since a fork is gone.
     pub alone: bool,
 }

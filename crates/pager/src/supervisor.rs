@@ -164,6 +164,8 @@ impl<'a> Supervisor<'a> {
         while let Some(signal) = self.signals.next() {
             match signal.number {
                 libc::SIGCHLD => self.reap(),
+                // The swap file met a limit; the write has failed and says so.
+                libc::SIGXFSZ => {}
                 // The whole foreground group has got it, the program included.
                 libc::SIGINT | libc::SIGQUIT | libc::SIGTSTP if signal.from_terminal => {}
                 libc::SIGWINCH | libc::SIGHUP if signal.from_terminal => {}
@@ -225,6 +227,9 @@ impl<'a> Supervisor<'a> {
             return;
         }
         self.shared.meters.processes.add(1);
+        if hello.token != 0 {
+            self.name_child(hello.token, pid);
+        }
         let link = lock(&self.shared.by_pid).get(&pid).cloned();
         if let (Some(link), 0) = (&link, hello.forked) {
             // Exec: the address space of before is gone.
@@ -245,6 +250,21 @@ impl<'a> Supervisor<'a> {
                 self.prepare(pid);
             }
         }
+    }
+
+    /// A forked child has found its space's name in the beacon: now the space's process is known, by
+    /// the kernel's word for who is at the other end of the connection.
+    fn name_child(&mut self, token: u32, pid: i32) {
+        let links = lock(&self.shared.links);
+        let named = links.iter().find(|link| {
+            link.id.0.wrapping_add(1) == token && link.pid.load(Ordering::Acquire) == 0
+        });
+        let Some(link) = named.cloned() else { return };
+        drop(links);
+        link.pid.store(pid, Ordering::Release);
+        lock(&self.shared.by_pid).insert(pid, link.clone());
+        lock(&link.mail).process = Some(pid);
+        link.bell.ring();
     }
 
     /// Tells a process's agent to get ready.
@@ -353,6 +373,8 @@ impl<'a> Supervisor<'a> {
             slots,
             thread,
             own,
+            fork_events: answer.fork_events != 0,
+            beacon: PageNo::of_address(answer.beacon),
             doorbells: PageRange::new(
                 PageNo::of_address(answer.beacon).plus(1),
                 message::DOORBELLS as u64,

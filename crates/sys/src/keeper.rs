@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 const ENTRIES: usize = 16384;
 const NONE: i32 = -1;
+/// How long the keeper stays after the job's processes are killed.
+const LINGER: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Memory shared with the keeper.
 struct Shared {
@@ -18,6 +20,8 @@ struct Shared {
     calm: AtomicBool,
     /// Descriptors that stand for the job's processes.
     processes: [AtomicI32; ENTRIES],
+    /// Their process ids, in the same places.
+    pids: [AtomicI32; ENTRIES],
 }
 
 /// The supervisor's side of the keeper.
@@ -36,7 +40,7 @@ impl Keeper {
         // SAFETY: getpid has no arguments.
         let supervisor = super::process::pidfd(unsafe { libc::getpid() })?;
         // SAFETY: a fork with a shared descriptor table; the child runs `watch` only, which
-        // allocates nothing and never returns.
+        // never returns.
         let pid = unsafe {
             libc::syscall(
                 libc::SYS_clone,
@@ -64,12 +68,16 @@ impl Keeper {
     }
 
     /// From now on the process behind `pidfd` dies with the supervisor. `false`: no room.
-    pub fn add(&self, pidfd: RawFd) -> bool {
-        self.shared.processes.iter().any(|entry| {
+    pub fn add(&self, pid: i32, pidfd: RawFd) -> bool {
+        let place = self.shared.processes.iter().position(|entry| {
             entry
                 .compare_exchange(NONE, pidfd, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
-        })
+        });
+        if let Some(place) = place {
+            self.shared.pids[place].store(pid, Ordering::Release);
+        }
+        place.is_some()
     }
 
     /// To be called before `pidfd` is closed.
@@ -134,19 +142,29 @@ fn watch(shared: &Shared, supervisor: RawFd) -> ! {
     unsafe { libc::_exit(0) }
 }
 
+/// Kills every process of the job, and what they have just forked, which the supervisor may not have
+/// known yet. (The keeper was forked from a process with one thread, so it may allocate.)
 fn end_all(shared: &Shared) {
-    let mut ended = false;
-    for entry in &shared.processes {
-        let pidfd = entry.load(Ordering::Acquire);
-        if pidfd != NONE {
-            super::process::signal(pidfd, libc::SIGKILL);
-            ended = true;
+    let known: Vec<(i32, RawFd)> = shared
+        .processes
+        .iter()
+        .zip(&shared.pids)
+        .map(|(pidfd, pid)| (pid.load(Ordering::Acquire), pidfd.load(Ordering::Acquire)))
+        .filter(|(_, pidfd)| *pidfd != NONE)
+        .collect();
+    for (pid, pidfd) in &known {
+        for child in crate::procfs::descendants(*pid) {
+            super::signals::send(child, libc::SIGKILL);
         }
+        super::process::signal(*pidfd, libc::SIGKILL);
     }
-    if ended {
-        let message = b"pleat: the supervisor was killed, and memory of the job with it; \
-                        the job's processes are ended\n";
-        // SAFETY: a valid buffer.
-        unsafe { libc::write(2, message.as_ptr().cast(), message.len()) };
+    if !known.is_empty() {
+        eprintln!(
+            "pleat: the supervisor was killed, and memory of the job with it; \
+             the job's processes are ended"
+        );
     }
+    // As long as this process lives, no userfaultfd is closed: what was forked after the look above
+    // waits for its memory instead of reading zeros, finds no supervisor, and ends itself.
+    std::thread::sleep(LINGER);
 }

@@ -35,6 +35,8 @@ unsafe impl Plain for pleat_wire::message::Hello {}
 unsafe impl Plain for pleat_wire::message::Prepare {}
 // SAFETY: four 32-bit integers.
 unsafe impl Plain for pleat_wire::message::Prepared {}
+// SAFETY: two u32 and u64s.
+unsafe impl Plain for pleat_wire::message::Guard {}
 // SAFETY: two u32, a u64, and items of a u64 and two u32.
 unsafe impl Plain for pleat_wire::message::Take {}
 // SAFETY: two u32 and bytes in a multiple of four.

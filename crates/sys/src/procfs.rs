@@ -4,11 +4,13 @@
 //! them come from the programs themselves, so every parser takes any bytes and answers with an error
 //! rather than a guess. A process that has ended shows as `NotFound` or ESRCH.
 
+mod flags;
 mod maps;
 mod memory;
 mod pagemap;
 mod process;
 
+pub use flags::is_wiped_on_fork;
 pub use maps::{maps, Mapping, MappingKind, MapsReader};
 pub use memory::{rollup, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs};

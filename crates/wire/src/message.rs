@@ -34,8 +34,8 @@ pub struct Hello {
     pub agent_thread: i32,
     /// 1 when this is the child of a fork, 0 after an exec.
     pub forked: u32,
-    /// Unused.
-    pub reserved: u32,
+    /// What a forked child found in the beacon page; 0 when there was none.
+    pub token: u32,
     /// The agent's own memory, never to be managed: `[area_start, area_end)`.
     pub area_start: u64,
     /// End of the agent's own memory.
@@ -105,6 +105,22 @@ pub struct TakeItem {
     pub reserved: u32,
 }
 
+/// Most ranges in one [`Guard`].
+pub const GUARD_MAX: usize = 32;
+
+/// "Keep these ranges from forked children": where the kernel does not report forks, a child would
+/// read zeros for what is away. Sent before anything of the ranges is taken.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Guard {
+    /// [`GUARD`].
+    pub kind: u32,
+    /// How many of `ranges` count.
+    pub count: u32,
+    /// Start and end addresses.
+    pub ranges: [[u64; 2]; GUARD_MAX],
+}
+
 /// "Take these pages away", if nothing has changed since `generation`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -147,3 +163,5 @@ pub const TOOK_SHARED: u8 = 6;
 /// Supervisor to agent: the job's main program has ended and nothing of this process is away; the
 /// agent thread ends and the process goes on alone.
 pub const RELEASE: u32 = 6;
+/// Supervisor to agent: a [`Guard`].
+pub const GUARD: u32 = 7;

@@ -3,6 +3,7 @@
 use super::{Ended, Space};
 use pleat_sys::procfs::{self, Mapping, MappingKind};
 use pleat_types::PageRange;
+use pleat_wire::message::{Guard, GUARD, GUARD_MAX};
 use std::sync::atomic::Ordering;
 
 /// Smaller mappings are left alone: there are many, they hold little, and some are special (stacks'
@@ -36,6 +37,7 @@ impl Space {
             self.shared.meters.registered_mappings.add(1);
             self.unregister(start, end);
             self.registered.insert(start, end);
+            self.guard(start, end)?;
             // Pages that only read as zeros get memory by a write that raises no fault: it shall.
             for (start, end) in procfs::zero_page_runs(pid, start, end).unwrap_or_default() {
                 if self.link.uffd.protect(start, end - start, true).is_ok() {
@@ -51,6 +53,24 @@ impl Space {
             }
         }
         Ok(())
+    }
+
+    /// Without fork events, has the agent keep a range from children. The agent gets this before any
+    /// command for the range, for both go the same way.
+    fn guard(&self, start: u64, end: u64) -> Result<(), Ended> {
+        let Some(agent) = self.agent.as_ref().filter(|agent| !agent.fork_events) else {
+            return Ok(());
+        };
+        let mut guard = Guard {
+            kind: GUARD,
+            count: 1,
+            ranges: [[0; 2]; GUARD_MAX],
+        };
+        guard.ranges[0] = [start, end];
+        agent
+            .channel
+            .send(pleat_sys::bytes_of(&guard), None)
+            .map_err(|_| Ended)
     }
 
     /// The parts of a mapping to take charge of: all of it but the agent's memory, if it is private
@@ -81,7 +101,7 @@ impl Space {
             .is_some_and(|(_, e)| *e > start)
     }
 
-    /// In a forked child, at its first fault: what the parent had mapped but the child has not
+    /// In a forked child, before its program runs: what the parent had mapped but the child has not
     /// (MADV_DONTFORK) must not be taken for the child's later mappings at the same place.
     pub(super) fn drop_unmapped(&mut self, pid: i32) {
         let Ok(mappings) = procfs::maps(pid) else {

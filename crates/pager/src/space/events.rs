@@ -152,7 +152,7 @@ impl Space {
             return Err(Ended);
         };
         let id = self.shared.engine().fork_space(self.link.id);
-        self.forget_wiped(id);
+        let wiped = self.wiped_for_child()?;
         self.link.children.fetch_add(1, Ordering::AcqRel);
         let link = Arc::new(Link {
             id,
@@ -169,7 +169,15 @@ impl Space {
         let registered = self.registered.clone();
         self.protect_after_fork(&link);
         match Space::new(self.shared.clone(), link, run_max, registered) {
-            Some(space) => space.start(),
+            Some(mut space) => {
+                space.maybe_wiped = wiped;
+                space.inherited_beacon = self
+                    .agent
+                    .as_ref()
+                    .map(|agent| agent.beacon)
+                    .or(self.inherited_beacon);
+                space.start();
+            }
             None => self.shared.fail("cannot make a codec".into()),
         }
         Ok(())
@@ -224,17 +232,28 @@ impl Space {
         Ok(())
     }
 
-    /// Ranges under MADV_WIPEONFORK are empty in the child.
-    fn forget_wiped(&self, child: pleat_types::SpaceId) {
-        let Some(agent) = &self.agent else { return };
+    /// Ranges that were put under MADV_WIPEONFORK at some time: where they still are, they are empty in
+    /// the child. Whether they are is asked when the child touches them, of the child's own mappings.
+    fn wiped_for_child(&self) -> Result<Vec<PageRange>, Ended> {
+        let Some(agent) = &self.agent else {
+            return Ok(self.maybe_wiped.clone());
+        };
         let control = agent.slots.ring.control();
         let count = control.wiped_count.load(Ordering::Acquire) as usize;
-        let mut engine = self.shared.engine();
-        for range in control.wiped.iter().take(count) {
-            let start = range[0].load(Ordering::Acquire);
-            let end = range[1].load(Ordering::Acquire);
-            engine.forget(child, PageRange::of_addresses(start, end.max(start)));
+        if count > control.wiped.len() {
+            self.shared.fail(format!(
+                "a process uses MADV_WIPEONFORK on more than {} ranges and forks, which pleat \
+                 cannot follow",
+                control.wiped.len()
+            ));
+            return Err(Ended);
         }
+        let range = |entry: &[std::sync::atomic::AtomicU64; 2]| {
+            let [start, end] = entry;
+            let (start, end) = (start.load(Ordering::Acquire), end.load(Ordering::Acquire));
+            PageRange::of_addresses(start, end.max(start))
+        };
+        Ok(control.wiped.iter().take(count).map(range).collect())
     }
 
     /// Closes the userfaultfds of forks read but not followed: only when the job is over, for their

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Faults between two looks at where the program runs.
 const FOLLOW_EVERY: u64 = 64;
+/// How long a forked child may take to say who it is.
+const NAMELESS: Duration = Duration::from_secs(5);
 /// Most pages unshared at once.
 const UNSHARE_MAX: u64 = 16;
 /// What a fork costs at once besides pages: the child's kernel structures and its staging ring, and
@@ -86,9 +88,6 @@ impl Fault {
 impl Space {
     /// Answers a fault just read, or puts it off.
     pub(super) fn meet(&mut self, fault: Fault) -> Result<(), Ended> {
-        if self.stranger {
-            self.identify(fault.thread);
-        }
         if self.answered.is_multiple_of(FOLLOW_EVERY) {
             self.follow(fault.thread);
         }
@@ -114,6 +113,11 @@ impl Space {
             self.answer(fault)?;
         }
         Ok(())
+    }
+
+    /// Only a forked child's agent reads the beacon, before it is ready.
+    fn is_beacon(&self, page: PageNo) -> bool {
+        self.agent.is_none() && self.inherited_beacon == Some(page)
     }
 
     fn doorbell(&self, page: PageNo) -> Option<Doorbell> {
@@ -175,6 +179,12 @@ impl Space {
             if let Some(why) = self.prepare_fork(urgent) {
                 return Ok(Some(why));
             }
+        }
+        if self.is_beacon(fault.page) {
+            return self.answer_beacon(fault);
+        }
+        if let Some(why) = self.check_wiped(fault)? {
+            return Ok(Some(why));
         }
         if fault.is_protected {
             return self.unshare(fault, urgent);
@@ -403,17 +413,44 @@ impl Space {
         self.shared.meters.follows.add(1);
     }
 
-    /// The first fault in a forked child tells whose address space this is.
-    fn identify(&mut self, thread: u32) {
-        let Ok(pid) = procfs::tgid_of_thread(thread as i32) else {
-            return;
-        };
-        self.stranger = false;
-        self.link.pid.store(pid, Ordering::Release);
-        self.process = process::pidfd(pid).ok();
-        lock(&self.shared.by_pid).insert(pid, self.link.clone());
-        self.shared.main_bell.ring();
-        self.drop_unmapped(pid);
+    /// In a forked child: a page in a range that its parent once had wiped on fork is empty if the
+    /// child's mapping says so.
+    fn check_wiped(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+        let hit = self
+            .maybe_wiped
+            .iter()
+            .position(|range| range.contains(fault.page));
+        let Some(at) = hit else { return Ok(None) };
+        let pid = self.link.pid.load(Ordering::Acquire);
+        if pid == 0 {
+            if fault.since.elapsed() > NAMELESS {
+                self.shared.fail(
+                    "a child forked without the C library uses memory under MADV_WIPEONFORK, \
+                     which pleat cannot follow"
+                        .into(),
+                );
+                return Err(Ended);
+            }
+            return Ok(Some(Later::Leaving));
+        }
+        let range = self.maybe_wiped[at];
+        match procfs::is_wiped_on_fork(pid, fault.page.address()) {
+            Ok(true) => self.shared.engine().forget(self.link.id, range),
+            Ok(false) => {}
+            Err(_) => return Err(Ended),
+        }
+        self.maybe_wiped.swap_remove(at);
+        Ok(None)
+    }
+
+    /// The first thing that a forked child's agent does is to read the beacon: it finds the name of
+    /// its space there, which it passes on when it says hello.
+    fn answer_beacon(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+        let page = &mut self.pages[..PAGE_SIZE];
+        page.fill(0);
+        page[..4].copy_from_slice(&self.link.id.0.wrapping_add(1).to_ne_bytes());
+        let filled = self.link.uffd.copy(fault.page.address(), page);
+        self.conclude(fault, filled, 1, true)
     }
 }
 

@@ -32,7 +32,7 @@ use faults::Fault;
 use pleat_engine::{FillPlan, Refusal};
 use pleat_sys::channel::Received;
 use pleat_sys::process::{readable, wait};
-use pleat_types::{PageNo, PAGE_SIZE};
+use pleat_types::{PageNo, PageRange, PAGE_SIZE};
 use pleat_wire::message::{self, Taken};
 use pleat_wire::uffd::Message;
 use std::collections::{BTreeMap, VecDeque};
@@ -78,8 +78,10 @@ pub struct Space {
     forking: bool,
     /// The agent is gone, and with it, or soon, the address space.
     agent_gone: bool,
-    /// This address space came by a fork and its process is not known yet.
-    stranger: bool,
+    /// Ranges that may be wiped in this forked child; checked at the first fault in each.
+    maybe_wiped: Vec<PageRange>,
+    /// Where the agent of a forked child looks for the name of its space.
+    inherited_beacon: Option<PageNo>,
 }
 
 /// The space's thread has nothing left to do.
@@ -119,7 +121,8 @@ impl Space {
             forking: false,
             agent_gone: false,
             agent_calls: false,
-            stranger: pid == 0,
+            maybe_wiped: Vec::new(),
+            inherited_beacon: None,
         })
     }
 
@@ -178,6 +181,10 @@ impl Space {
 
     fn read_mail(&mut self) -> Result<(), Ended> {
         let mail = std::mem::take(&mut *lock(&self.link.mail));
+        if let Some(pid) = mail.process {
+            self.process = pleat_sys::process::pidfd(pid).ok();
+            self.drop_unmapped(pid);
+        }
         if let Some(agent) = mail.agent {
             self.agent = Some(agent.clone());
             lock(&self.link.take).agent = Some(agent);
