@@ -10,6 +10,7 @@
 #![forbid(unsafe_op_in_unsafe_fn)]
 
 mod census;
+mod cgroup;
 mod fold;
 mod job;
 mod meters;

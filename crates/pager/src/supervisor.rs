@@ -3,6 +3,7 @@
 //! It never waits for a single process: every conversation is a step per packet.
 
 use crate::census::{Census, Stage};
+use crate::cgroup::Gauge;
 use crate::job::{Ending, Job};
 use crate::reclaim;
 use crate::report::Live;
@@ -53,6 +54,7 @@ pub struct Supervisor<'a> {
     signals: &'a Signals,
     keeper: &'a Keeper,
     census: Census,
+    gauge: Option<Gauge>,
     /// Connections that have not said hello.
     unnamed: Vec<Channel>,
     /// The program's process id, and how it ended.
@@ -88,6 +90,7 @@ impl<'a> Supervisor<'a> {
             signals,
             keeper,
             census,
+            gauge: Gauge::open(job.budget_bytes),
             unnamed: Vec::new(),
             program,
             ending: None,
@@ -455,6 +458,10 @@ impl<'a> Supervisor<'a> {
         let granted = self.shared.engine().granted_pages();
         let reading = self.census.measure(near, self.keeper);
         let measured = reading.bytes + self.shared.staging_bytes();
+        // Where the kernel counts for a limit of its own, its word is the last.
+        let charged = self.gauge.as_ref().filter(|_| near);
+        let charged = charged.and_then(Gauge::bytes).unwrap_or(0);
+        let measured = measured.max(charged);
         self.used_bytes = if reading.is_exact {
             // Processes are read one after the other: what was given out meanwhile may be missing.
             measured + (self.shared.engine().granted_pages() - granted) * 4096

@@ -1,0 +1,69 @@
+//! The memory cgroup that would kill the job, as a second opinion on how much it uses.
+//!
+//! What processes share after a fork is only estimated between samples; the kernel's own count of a
+//! limited cgroup is exact at any moment. It is asked only where the limit is close to the budget:
+//! the group may hold others than the job, and what they use is taken off as it was at the start.
+
+use pleat_sys::limits;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// A limit up to this many times the budget, in eighths, is close.
+const CLOSE_EIGHTHS: u64 = 10;
+
+/// The counters of a limited cgroup.
+pub struct Gauge {
+    usage: File,
+    stat: File,
+    /// Used by others when the job began.
+    others_bytes: u64,
+}
+
+impl Gauge {
+    /// The gauge of this process's cgroup, if it has a limit close to the budget.
+    pub fn open(budget_bytes: u64) -> Option<Gauge> {
+        let limit = limits::memory_cgroup_limit()?;
+        if limit.bytes > budget_bytes / 8 * CLOSE_EIGHTHS {
+            return None;
+        }
+        let v1 = limit.path.join("memory.usage_in_bytes");
+        let v2 = limit.path.join("memory.current");
+        let usage = File::open(v1).or_else(|_| File::open(v2)).ok()?;
+        let stat = File::open(limit.path.join("memory.stat")).ok()?;
+        let mut gauge = Gauge {
+            usage,
+            stat,
+            others_bytes: 0,
+        };
+        gauge.others_bytes = gauge.bytes()?;
+        Some(gauge)
+    }
+
+    /// Bytes that the job uses, file pages that the kernel can drop left out.
+    pub fn bytes(&self) -> Option<u64> {
+        let mut text = [0u8; 4096];
+        let usage: u64 = read(&self.usage, &mut text)?.trim().parse().ok()?;
+        let stat = read(&self.stat, &mut text)?;
+        let droppable: u64 = stat.lines().filter_map(file_bytes).sum();
+        Some(
+            usage
+                .saturating_sub(droppable)
+                .saturating_sub(self.others_bytes),
+        )
+    }
+}
+
+fn read<'a>(file: &File, text: &'a mut [u8]) -> Option<&'a str> {
+    let len = file.read_at(text, 0).ok()?;
+    std::str::from_utf8(&text[..len]).ok()
+}
+
+/// Bytes of a line about file pages of the group and those below it (cgroup v1 has both names, and
+/// the plain one is without those below).
+fn file_bytes(line: &str) -> Option<u64> {
+    let (name, bytes) = line.split_once(' ')?;
+    match name {
+        "inactive_file" | "active_file" => bytes.parse().ok(),
+        _ => None,
+    }
+}
