@@ -40,8 +40,11 @@ const LOOK_MIN: Duration = Duration::from_micros(250);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 /// Between two looks for processes that never said hello.
 const STRAYS_EVERY: Duration = Duration::from_millis(250);
-/// Over the budget for so long, with the program waiting for memory: it does not fit.
-const HOPELESS: Duration = Duration::from_secs(6);
+/// A program that has waited for memory most of this time does not fit.
+const HOPELESS: Duration = Duration::from_secs(5);
+/// At least so many faults answered late in that time, and at least one in so many of all.
+const URGENT_MIN: u64 = 8;
+const URGENT_SHARE: u64 = 4;
 const LIVE_EVERY: Duration = Duration::from_millis(500);
 /// Frames of a staging ring, unless the budget is small.
 const RING_FRAMES: u64 = 256;
@@ -63,8 +66,8 @@ pub struct Supervisor<'a> {
     start: Instant,
     strays_at: Instant,
     live_at: Instant,
-    /// Since when the budget is exceeded with threads waiting, and how many urgent answers then.
-    hopeless: Option<(Instant, u64)>,
+    /// When faults were last counted, how many there were, and how many of them answered late.
+    hope: Option<(Instant, (u64, u64))>,
     used_bytes: u64,
     /// Set when a process could not be managed for a reason that concerns all.
     complaint: Option<String>,
@@ -97,7 +100,7 @@ impl<'a> Supervisor<'a> {
             start,
             strays_at: start,
             live_at: start,
-            hopeless: None,
+            hope: None,
             used_bytes: 0,
             complaint: None,
         }
@@ -494,7 +497,7 @@ impl<'a> Supervisor<'a> {
         if self.used_bytes > manage_from {
             self.manage_more();
         }
-        self.check_hope(free);
+        self.check_hope();
         self.look_for_strays();
         self.show();
         // Until there is something to do: processes to manage, or no memory left.
@@ -539,26 +542,34 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Whether the budget can still be kept.
-    fn check_hope(&mut self, free: i64) {
-        let urgent = self.shared.meters.urgent_faults.get();
-        if free >= 0 {
-            self.hopeless = None;
+    /// Whether the job still gets on. When most of its faults are only answered because they have
+    /// waited too long, nothing can be freed any more: what is in memory does not compress further,
+    /// and the swap file is full, broken or not there.
+    fn check_hope(&mut self) {
+        let meters = &self.shared.meters;
+        let now = (meters.faults.get(), meters.urgent_faults.get());
+        let (since, then) = *self.hope.get_or_insert((Instant::now(), now));
+        if since.elapsed() < HOPELESS {
             return;
         }
-        let (since, before) = *self.hopeless.get_or_insert((Instant::now(), urgent));
-        if since.elapsed() < HOPELESS || urgent == before {
+        self.hope = None;
+        let (faults, urgent) = (now.0 - then.0, now.1 - then.1);
+        if urgent < URGENT_MIN || faults > urgent * URGENT_SHARE {
             return;
         }
-        let over = (-free) >> 20;
-        let swap = lock(&self.shared.swap_error).clone();
-        let remedy = match (&self.job.swap, swap) {
-            (Some(_), Some(error)) => error,
-            (Some(_), None) => "raise --memory".into(),
+        let remedy = match (&self.job.swap, lock(&self.shared.swap_error).clone()) {
             (None, _) => "raise --memory, or allow a swap file (without --no-swap)".into(),
+            (Some(_), Some(error)) => error,
+            (Some(swap), None) => match swap.max_bytes {
+                Some(max) => format!(
+                    "the swap file is full at --swap-max {} MiB; raise that, or --memory",
+                    max >> 20
+                ),
+                None => "raise --memory".into(),
+            },
         };
         self.shared.fail(format!(
-            "the job needs {over} MiB more than --memory {} MiB and the rest cannot be put \
+            "the job does not fit into --memory {} MiB, and what is too much cannot be put \
              anywhere: {remedy}",
             self.job.budget_bytes >> 20
         ));
