@@ -28,7 +28,7 @@ extern "C" {
 pub fn data() -> (usize, usize) {
     // SAFETY: the header and the program headers behind it are part of the first mapped segment.
     unsafe {
-        let header = &*(&raw const __ehdr_start);
+        let header = &__ehdr_start;
         let base = core::ptr::from_ref(header) as usize;
         let table = (base + header.e_phoff as usize) as *const libc::Elf64_Phdr;
         let (mut start, mut end) = (usize::MAX, 0);
@@ -138,7 +138,7 @@ pub fn ring(doorbell: Doorbell) {
     let (kind, pages) = (doorbell as usize, DOORBELL_PAGES * PAGE);
     let first = beacon + PAGE + kind * pages;
     let touched = TOUCHED[kind].fetch_add(1, Ordering::AcqRel);
-    if touched % DOORBELL_PAGES == 0 && touched > 0 {
+    if touched.is_multiple_of(DOORBELL_PAGES) && touched > 0 {
         // All have been touched: they become fresh again. This raises an event, that is all.
         // SAFETY: the pages are the agent's own, and hold nothing.
         let _ = unsafe { raw::advise(first, pages, libc::MADV_DONTNEED) };

@@ -196,9 +196,8 @@ fn stderr_path(pid: i32, path: &mut [u8; 32]) {
             break;
         }
     }
-    let mut at = head.len();
-    for byte in digits[first..].iter().chain(tail) {
-        path[at] = *byte;
-        at += 1;
+    let rest = digits[first..].iter().chain(tail);
+    for (to, byte) in path[head.len()..].iter_mut().zip(rest) {
+        *to = *byte;
     }
 }

@@ -4,15 +4,14 @@ use crate::area::{self, Area};
 use crate::raw::{self, Errno};
 use crate::{interpose, serve, threads};
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
 use syscalls::Sysno;
 
 const NAME_MAX: usize = 64;
 
-/// The abstract socket's name, for forked children. Written once by the constructor, before any
-/// other thread exists.
-static mut NAME: [u8; NAME_MAX] = [0; NAME_MAX];
+/// The abstract socket's name, for forked children. Written once, by the constructor.
+static NAME: [AtomicU8; NAME_MAX] = [const { AtomicU8::new(0) }; NAME_MAX];
 static NAME_LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 /// What the agent thread needs to start; the starter waits for nothing, so these are left in place.
@@ -31,10 +30,8 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     let Some(name) = (unsafe { socket_name(env) }) else {
         return;
     };
-    // SAFETY: constructors run before any other thread of the program exists.
-    unsafe {
-        let target = &raw mut NAME;
-        (&mut (*target))[..name.len()].copy_from_slice(name);
+    for (to, from) in NAME.iter().zip(name) {
+        to.store(*from, Ordering::Relaxed);
     }
     NAME_LENGTH.store(name.len(), Ordering::Release);
     interpose::resolve();
@@ -119,10 +116,8 @@ fn connect() -> Result<i32, Errno> {
         sun_family: libc::AF_UNIX as u16,
         sun_path: [0; 108],
     };
-    // SAFETY: NAME is written once, before NAME_LENGTH.
-    let name = unsafe { &*(&raw const NAME) };
-    for (to, from) in address.sun_path[1..].iter_mut().zip(&name[..length]) {
-        *to = *from as c_char;
+    for (to, from) in address.sun_path[1..].iter_mut().zip(&NAME[..length]) {
+        *to = from.load(Ordering::Relaxed) as c_char;
     }
     let size = core::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + length;
     let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as usize;

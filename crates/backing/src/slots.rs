@@ -84,7 +84,7 @@ impl SlotSpace {
     pub fn free(&mut self, extent: Extent) {
         let fragment = u64::from(self.fragment_bytes);
         assert!(
-            extent.offset % fragment == 0,
+            extent.offset.is_multiple_of(fragment),
             "{extent:?} does not begin at a fragment"
         );
         let count = extent.bytes.div_ceil(self.fragment_bytes);

@@ -30,7 +30,7 @@ macro_rules! meters {
         #[derive(Debug, Default)]
         pub struct Meters { $($(#[$doc])* pub $name: Meter,)* }
 
-        /// A reading of [`Meters`].
+        /// A reading of every running total.
         #[derive(Clone, Copy, Debug, Default, Serialize)]
         pub struct Reading { $($(#[$doc])* pub $name: u64,)* }
 

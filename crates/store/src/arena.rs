@@ -83,7 +83,7 @@ impl Arena {
     /// Returns the memory of the frames in `at..at + len`, both multiples of the page size, to
     /// the system now. Costs about 1 us, and as much again to touch such a frame later.
     pub(crate) fn release(&mut self, at: usize, len: usize) {
-        assert!(at % PAGE_SIZE == 0 && len % PAGE_SIZE == 0);
+        assert!(at.is_multiple_of(PAGE_SIZE) && len.is_multiple_of(PAGE_SIZE));
         let start = self.checked(at, len);
         // SAFETY: the range lies in the mapping that this value owns, and `&mut self` means that
         // no slice of it is alive.

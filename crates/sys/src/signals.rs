@@ -60,7 +60,7 @@ impl Signals {
         let size = size_of::<libc::signalfd_siginfo>();
         // SAFETY: as above.
         let got = unsafe { libc::read(self.as_raw_fd(), (&raw mut record).cast(), size) };
-        (got == size as isize).then(|| Signal {
+        (got == size as isize).then_some(Signal {
             number: record.ssi_signo as i32,
             from_terminal: record.ssi_code == libc::SI_KERNEL,
             sender: record.ssi_pid as i32,

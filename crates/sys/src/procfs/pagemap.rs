@@ -68,7 +68,7 @@ const PAGEMAP_SCAN: u64 =
 /// EINVAL when the addresses are not multiples of the page size; the process has ended or may not
 /// be looked at.
 pub fn present_anon_runs(pid: Pid, start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
-    if start % PAGE != 0 || end % PAGE != 0 {
+    if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
@@ -267,7 +267,13 @@ mod tests {
     }
 
     fn has_scan() -> bool {
-        scan_runs(&File::open("/proc/self/pagemap").unwrap(), 0, PAGE).is_ok()
+        scan_runs(
+            &File::open("/proc/self/pagemap").unwrap(),
+            Wanted::Memory,
+            0,
+            PAGE,
+        )
+        .is_ok()
     }
 
     #[test]
