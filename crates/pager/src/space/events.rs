@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 impl Space {
     /// Reads the messages that wait into the queues, with commands held back if there was an event
@@ -54,7 +54,10 @@ impl Space {
     pub(super) fn work(&mut self) -> Result<(), Ended> {
         while let Some(event) = self.events.pop_front() {
             match event {
-                Message::Remove { start, end } => self.forget(start, end),
+                Message::Remove { start, end } => {
+                    self.given_up = Some(Instant::now());
+                    self.forget(start, end);
+                }
                 Message::Unmap { start, end } => {
                     self.unregister(start, end);
                     self.forget(start, end);
@@ -152,6 +155,11 @@ impl Space {
             return Err(Ended);
         };
         let id = self.shared.engine().fork_space(self.link.id);
+        if let Some(agent) = &self.agent {
+            // Wiped in the child.
+            let own = PageRange::new(agent.beacon, agent.doorbells.len() + 1);
+            self.shared.engine().forget(id, own);
+        }
         let wiped = self.wiped_for_child()?;
         self.link.children.fetch_add(1, Ordering::AcqRel);
         let link = Arc::new(Link {

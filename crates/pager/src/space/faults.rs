@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const FOLLOW_EVERY: u64 = 64;
 /// How long a forked child may take to say who it is.
 const NAMELESS: Duration = Duration::from_secs(5);
+/// How long MADV_DONTNEED may take to drop pages after it was reported.
+const GIVING_UP: Duration = Duration::from_secs(10);
 /// Most pages unshared at once.
 const UNSHARE_MAX: u64 = 16;
 /// What a fork costs at once besides pages: the child's kernel structures and its staging ring, and
@@ -324,6 +326,14 @@ impl Space {
         let page = PAGE_SIZE as u64;
         let address = fault.page.address();
         match filled {
+            Ok(_) if fresh && self.has_vanished() => {
+                self.shared.fail(format!(
+                    "page {address:#x} of process {} is gone, though nobody has given it up; the job \
+                     is ended to keep the program from reading zeros there",
+                    self.link.pid.load(Ordering::Relaxed)
+                ));
+                return Err(Ended);
+            }
             Ok(pages) => self.filled(fault.page, pages),
             // The run may leave the mapping: the faulted page alone does not.
             Err(FillError::NotMapped) if count > 1 => {
@@ -354,6 +364,14 @@ impl Space {
             }
         }
         Ok(None)
+    }
+
+    /// Whether the page just filled with zeros was thought present. That happens rightly only where
+    /// MADV_DONTNEED and a touch by another thread met: the page came between the report and the
+    /// deed.
+    fn has_vanished(&self) -> bool {
+        matches!(self.plan.items.first(), Some(FillItem::Resident))
+            && self.given_up.is_none_or(|at| at.elapsed() > GIVING_UP)
     }
 
     fn filled(&self, page: PageNo, count: u64) {
@@ -450,6 +468,7 @@ impl Space {
         page.fill(0);
         page[..4].copy_from_slice(&self.link.id.0.wrapping_add(1).to_ne_bytes());
         let filled = self.link.uffd.copy(fault.page.address(), page);
+        self.plan.items.clear();
         self.conclude(fault, filled, 1, true)
     }
 }

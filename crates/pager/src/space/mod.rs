@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A space's thread with what only it knows.
 pub struct Space {
@@ -78,6 +78,8 @@ pub struct Space {
     forking: bool,
     /// The agent is gone, and with it, or soon, the address space.
     agent_gone: bool,
+    /// When pages were last reported to be given up.
+    given_up: Option<Instant>,
     /// Ranges that may be wiped in this forked child; checked at the first fault in each.
     maybe_wiped: Vec<PageRange>,
     /// Where the agent of a forked child looks for the name of its space.
@@ -121,6 +123,7 @@ impl Space {
             forking: false,
             agent_gone: false,
             agent_calls: false,
+            given_up: None,
             maybe_wiped: Vec::new(),
             inherited_beacon: None,
         })
