@@ -11,6 +11,20 @@ use std::os::unix::fs::FileExt;
 /// A limit up to this many times the budget, in eighths, is close.
 const CLOSE_EIGHTHS: u64 = 10;
 
+/// Bytes of the budget to leave to the page cache: under a limit close to the budget, files that the
+/// job reads, programs among them, have only what the job leaves. Without room they are read again
+/// and again (sort of a 250 MB file in 340 MB with a hard limit of 347 MB took 15 times as long).
+pub fn page_cache_room(budget_bytes: u64) -> u64 {
+    let Some(limit) = limits::memory_cgroup_limit() else {
+        return 0;
+    };
+    let wanted = (budget_bytes / 20).max(ROOM_MIN).min(budget_bytes / 10);
+    wanted.saturating_sub(limit.bytes.saturating_sub(budget_bytes))
+}
+
+/// Room for the page cache, unless the budget is small.
+const ROOM_MIN: u64 = 24 << 20;
+
 /// The counters of a limited cgroup.
 pub struct Gauge {
     usage: File,

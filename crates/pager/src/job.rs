@@ -1,5 +1,6 @@
 //! A job from start to end: everything is set up here, then the supervisor runs.
 
+use crate::cgroup::page_cache_room;
 use crate::report::{Live, Report};
 use crate::shared::{lock, Folds, Gate, Shared};
 use crate::supervisor::Supervisor;
@@ -178,10 +179,9 @@ pub fn run(job: &Job) -> Result<Outcome, RunError> {
         }
         let engine = shared.engine().counters();
         let wall = start.elapsed().as_micros() as u64;
-        Ok(Outcome {
-            ending,
-            report: Report::new(wall, shared.meters.read(), engine),
-        })
+        let mut report = Report::new(wall, shared.meters.read(), engine);
+        report.budget_bytes = job.budget_bytes;
+        Ok(Outcome { ending, report })
     });
     keeper.dismiss();
     result
@@ -228,7 +228,7 @@ fn make_engine(job: &Job) -> Result<Engine, RunError> {
     }
     let reserve = (job.budget_bytes / 100).clamp(RESERVE_MIN, RESERVE_MAX);
     let settings = Settings {
-        budget_bytes: job.budget_bytes,
+        budget_bytes: job.budget_bytes - page_cache_room(job.budget_bytes),
         reserve_bytes: reserve,
         floor_bytes: reserve / 4 * 3,
         run_max: job.run_max,

@@ -3,7 +3,7 @@
 //! It never waits for a single process: every conversation is a step per packet.
 
 use crate::census::{Census, Stage};
-use crate::cgroup::Gauge;
+use crate::cgroup::{page_cache_room, Gauge};
 use crate::job::{Ending, Job};
 use crate::reclaim;
 use crate::report::Live;
@@ -46,6 +46,8 @@ const HOPELESS: Duration = Duration::from_secs(5);
 const URGENT_MIN: u64 = 8;
 const URGENT_SHARE: u64 = 4;
 const LIVE_EVERY: Duration = Duration::from_millis(500);
+/// How much more than estimated the kernel's count is believed.
+const CHARGED_MORE_MAX: u64 = 4 << 20;
 /// Frames of a staging ring, unless the budget is small.
 const RING_FRAMES: u64 = 256;
 
@@ -58,6 +60,8 @@ pub struct Supervisor<'a> {
     keeper: &'a Keeper,
     census: Census,
     gauge: Option<Gauge>,
+    /// The budget less what is left to the page cache.
+    engine_budget: u64,
     /// Connections that have not said hello.
     unnamed: Vec<Channel>,
     /// The program's process id, and how it ended.
@@ -94,6 +98,7 @@ impl<'a> Supervisor<'a> {
             keeper,
             census,
             gauge: Gauge::open(job.budget_bytes),
+            engine_budget: job.budget_bytes - page_cache_room(job.budget_bytes),
             unnamed: Vec::new(),
             program,
             ending: None,
@@ -461,15 +466,12 @@ impl<'a> Supervisor<'a> {
         let granted = self.shared.engine().granted_pages();
         let reading = self.census.measure(near, self.keeper);
         let measured = reading.bytes + self.shared.staging_bytes();
-        // Where the kernel counts for a limit of its own, its word is the last.
-        let charged = self.gauge.as_ref().filter(|_| near);
-        let charged = charged.and_then(Gauge::bytes).unwrap_or(0);
-        let measured = measured.max(charged);
         self.used_bytes = if reading.is_exact {
             // Processes are read one after the other: what was given out meanwhile may be missing.
             measured + (self.shared.engine().granted_pages() - granted) * 4096
         } else {
-            measured.max(self.engine_used())
+            let estimate = measured.max(self.engine_used());
+            estimate.max(self.charged_bytes().min(estimate + CHARGED_MORE_MAX))
         };
         if reading.is_exact {
             self.shared.meters.peak_bytes.raise(self.used_bytes);
@@ -509,10 +511,16 @@ impl<'a> Supervisor<'a> {
         until_full.clamp(LOOK_MIN, LOOK_MAX)
     }
 
+    /// What the kernel counts where it has a limit of its own close to the budget, else 0. Its figure
+    /// for file pages, which are taken off, is seconds old: too much while a job reads files.
+    fn charged_bytes(&self) -> u64 {
+        self.gauge.as_ref().and_then(Gauge::bytes).unwrap_or(0)
+    }
+
     /// Bytes in use by the engine's own account.
     fn engine_used(&self) -> u64 {
         let free = self.shared.engine().free_bytes();
-        (self.job.budget_bytes as i64 - free).max(0) as u64
+        (self.engine_budget as i64 - free).max(0) as u64
     }
 
     /// Has processes managed, and mappings of managed ones looked for that grew without a fault.
