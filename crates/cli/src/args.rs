@@ -190,8 +190,6 @@ mod tests {
             "pleat run --memory",
             "pleat frobnicate",
             "pleat run -v -q -- true",
-            "pleat run --no-swap --swap-dir /tmp -- true",
-            "pleat run --no-swap --swap-max 1G -- true",
         ] {
             let text = one_line(&Args::try_parse_from(line.split(' ')).unwrap_err());
             assert!(

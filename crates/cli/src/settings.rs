@@ -298,6 +298,14 @@ mod tests {
         let limited = resolve(|raw| raw.swap_max = Some("2G".into())).unwrap();
         assert_eq!(limited.swap.unwrap().max_bytes, Some(2 << 30));
         assert!(resolve(|raw| raw.no_swap = true).unwrap().swap.is_none());
+        let both = resolve(|raw| {
+            raw.no_swap = true;
+            raw.swap_dir = Some("/tmp".into());
+        });
+        assert!(
+            both.unwrap().swap.is_none(),
+            "--no-swap wins over --swap-dir"
+        );
         assert!(refusal(|raw| raw.swap_max = Some("0".into())).contains("--no-swap"));
     }
 
