@@ -562,7 +562,7 @@ impl<'a> Supervisor<'a> {
         }
         self.hope = None;
         let (faults, urgent) = (now.0 - then.0, now.1 - then.1);
-        if urgent < URGENT_MIN || faults > urgent * URGENT_SHARE {
+        if urgent < URGENT_MIN || faults > urgent * URGENT_SHARE || self.swap_takes_more() {
             return;
         }
         let remedy = match (&self.job.swap, lock(&self.shared.swap_error).clone()) {
@@ -581,6 +581,16 @@ impl<'a> Supervisor<'a> {
              anywhere: {remedy}",
             self.job.budget_bytes >> 20
         ));
+    }
+
+    /// Whether the swap file has room and works: then the job is slow, and not without hope.
+    fn swap_takes_more(&self) -> bool {
+        let Some(swap) = &self.job.swap else {
+            return false;
+        };
+        let used = self.shared.engine().counters().swap_used_bytes;
+        let is_full = swap.max_bytes.is_some_and(|max| used > max / 10 * 9);
+        !is_full && lock(&self.shared.swap_error).is_none()
     }
 
     /// Processes that never said hello: static or setuid programs, or a cleared environment.
