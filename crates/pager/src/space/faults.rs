@@ -217,6 +217,9 @@ impl Space {
     fn prepare_fork(&mut self, urgent: bool) -> Option<Later> {
         let room = FORK_BYTES + self.present_bytes() / FORK_SHARE;
         if !urgent && self.shared.engine().free_bytes() < room as i64 {
+            // Room comes by commands, so they must not be held back for this fork meanwhile.
+            self.holds_for_fork = false;
+            lock(&self.link.take).held = self.announced_forks > 0;
             return Some(Later::Memory);
         }
         let busy = {
