@@ -13,10 +13,11 @@ use crate::{BodyId, Engine, Refusal};
 impl Engine {
     /// How many page frames should be freed now.
     ///
-    /// 0 while at least the reserve is free; otherwise what is missing to twice the reserve, less
-    /// what pages already leaving, staged or being written are expected to free.
+    /// 0 while at least the reserve is free, or what was asked for if that is more; otherwise what is
+    /// missing to twice that, less what pages already leaving, staged or being written are expected
+    /// to free.
     pub fn frames_wanted(&self) -> u64 {
-        let reserve = self.settings.reserve_bytes as i64;
+        let reserve = self.settings.reserve_bytes.max(self.asked_bytes) as i64;
         let free = self.free_bytes();
         if free >= reserve {
             return 0;

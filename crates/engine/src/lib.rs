@@ -96,6 +96,8 @@ pub struct Engine {
     foreign_bytes: i64,
     /// See [`Engine::granted_pages`].
     granted_pages: u64,
+    /// Somebody waits until so much is free.
+    asked_bytes: u64,
     /// Last age stamp given out.
     clock: u64,
     /// The last attempt to choose victims found none, and none have come since.
@@ -119,6 +121,7 @@ impl Engine {
             cache: Cache::new(settings.budget_bytes, settings.swap, layout, sizing),
             foreign_bytes: 0,
             granted_pages: 0,
+            asked_bytes: 0,
             clock: 0,
             starved: false,
             scratch: Vec::new(),
@@ -133,6 +136,14 @@ impl Engine {
     /// Memory free for the job; negative when the budget is overdrawn.
     pub fn free_bytes(&self) -> i64 {
         self.settings.budget_bytes as i64 - self.foreign_bytes - self.tracked_bytes() as i64
+    }
+
+    /// Whether so much is free. If not, reclaim goes on until it is, also past the reserve: nobody
+    /// who waits for more than that waits in vain.
+    pub fn ask(&mut self, bytes: u64) -> bool {
+        let is_free = self.free_bytes() >= bytes as i64;
+        self.asked_bytes = if is_free { 0 } else { bytes };
+        is_free
     }
 
     /// Pages shared by a fork are about to become several, by being written to. Counts their memory

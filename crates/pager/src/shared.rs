@@ -253,6 +253,21 @@ pub struct Link {
 }
 
 impl Link {
+    /// A space that has no thread yet; `pid` 0 where the process is not known.
+    pub fn new(id: SpaceId, pid: i32, uffd: Uffd, bell: Bell, parent: Option<Weak<Link>>) -> Link {
+        Link {
+            id,
+            pid: AtomicI32::new(pid),
+            uffd: Arc::new(uffd),
+            bell,
+            mail: Mutex::new(Mail::default()),
+            take: Mutex::new(TakeState::default()),
+            parent,
+            children: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        }
+    }
+
     /// Asks the space's thread to end.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);

@@ -7,7 +7,7 @@ use crate::cgroup::{page_cache_room, Gauge};
 use crate::job::{Ending, Job};
 use crate::reclaim;
 use crate::report::Live;
-use crate::shared::{lock, AgentLink, Link, Mail, Shared, TakeState, RING_FRAMES_MAX};
+use crate::shared::{lock, AgentLink, Link, Shared, RING_FRAMES_MAX};
 use crate::space::Space;
 use pleat_sys::channel::{Channel, Listener, Received};
 use pleat_sys::keeper::Keeper;
@@ -20,8 +20,8 @@ use pleat_types::{PageNo, PageRange};
 use pleat_wire::message::{self, Hello, Prepare, Prepared};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Processes are managed when less than this is free: a share of the budget, one part in so many, but
@@ -416,17 +416,8 @@ impl<'a> Supervisor<'a> {
                 .fail("out of descriptors; raise `ulimit -n`".into());
             return None;
         };
-        let link = Arc::new(Link {
-            id: self.shared.engine().add_space(),
-            pid: AtomicI32::new(pid),
-            uffd: Arc::new(Uffd::new(uffd)),
-            bell,
-            mail: Mutex::new(Mail::default()),
-            take: Mutex::new(TakeState::default()),
-            parent: None,
-            children: AtomicU64::new(0),
-            ended: AtomicBool::new(false),
-        });
+        let id = self.shared.engine().add_space();
+        let link = Arc::new(Link::new(id, pid, Uffd::new(uffd), bell, None));
         let run_max = self.job.run_max;
         let space = Space::new(self.shared.clone(), link.clone(), run_max, BTreeMap::new())?;
         space.start();

@@ -36,6 +36,26 @@ fn nothing_is_taken_while_the_reserve_is_free() {
 }
 
 #[test]
+fn who_asks_for_more_than_the_reserve_gets_it() {
+    let mut script = script();
+    script.engine.measured(90 * 4096);
+    assert!(!script.engine.ask(20 * 4096));
+    assert_eq!(
+        script.engine.frames_wanted(),
+        30,
+        "up to twice what is asked"
+    );
+    script.engine.measured(80 * 4096);
+    assert!(script.engine.ask(20 * 4096));
+    script.engine.measured(96 * 4096);
+    assert_eq!(
+        script.engine.frames_wanted(),
+        0,
+        "an answered question is over"
+    );
+}
+
+#[test]
 fn pages_under_way_are_not_wanted_twice() {
     let mut script = script();
     script.fill(0, 50);

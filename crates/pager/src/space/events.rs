@@ -2,15 +2,13 @@
 
 use super::faults::Fault;
 use super::{Ended, Space};
-use crate::shared::{lock, Link, Mail, TakeState};
-use pleat_sys::process::{readable, wait, Bell};
-use pleat_sys::uffd::{FillError, Uffd};
-use pleat_types::{PageNo, PageRange, PAGE_SIZE};
+use crate::shared::lock;
+use pleat_sys::process::{readable, wait};
+use pleat_types::{PageNo, PageRange};
 use pleat_wire::uffd::Message;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 impl Space {
@@ -78,8 +76,7 @@ impl Space {
             }
         }
         // Held on for forks that are announced, until they are over.
-        let holds = self.announced_forks > 0 || self.holds_for_fork;
-        lock(&self.link.take).held = holds;
+        lock(&self.link.take).held = self.forks.hold();
         while let Some(fault) = self.faults.pop_front() {
             self.meet(fault)?;
         }
@@ -144,135 +141,6 @@ impl Space {
             );
         }
         Err(Ended)
-    }
-
-    /// The program forked: the child's page table is this one's, at this moment.
-    fn fork(&mut self, child: OwnedFd) -> Result<(), Ended> {
-        self.shared.meters.forks.add(1);
-        let Ok(bell) = Bell::new() else {
-            self.shared
-                .fail("out of descriptors; raise `ulimit -n`".into());
-            return Err(Ended);
-        };
-        let id = self.shared.engine().fork_space(self.link.id);
-        if let Some(agent) = &self.agent {
-            // Wiped in the child.
-            let own = PageRange::new(agent.beacon, agent.doorbells.len() + 1);
-            self.shared.engine().forget(id, own);
-        }
-        let wiped = self.wiped_for_child()?;
-        self.link.children.fetch_add(1, Ordering::AcqRel);
-        let link = Arc::new(Link {
-            id,
-            pid: AtomicI32::new(0),
-            uffd: Arc::new(Uffd::new(child)),
-            bell,
-            mail: Mutex::new(Mail::default()),
-            take: Mutex::new(TakeState::default()),
-            parent: Some(Arc::downgrade(&self.link)),
-            children: AtomicU64::new(0),
-            ended: AtomicBool::new(false),
-        });
-        let run_max = (self.pages.len() / PAGE_SIZE) as u32;
-        let registered = self.registered.clone();
-        self.protect_after_fork(&link);
-        match Space::new(self.shared.clone(), link, run_max, registered) {
-            Some(mut space) => {
-                space.maybe_wiped = wiped;
-                space.inherited_beacon = self
-                    .agent
-                    .as_ref()
-                    .map(|agent| agent.beacon)
-                    .or(self.inherited_beacon);
-                space.start();
-            }
-            None => self.shared.fail("cannot make a codec".into()),
-        }
-        Ok(())
-    }
-
-    /// Pages shared with a child become two when either writes to them, and the kernel tells nobody.
-    /// Where memory could not hold them all twice, they are write-protected before the fork (the
-    /// child inherits that), so that each such write asks for its page first.
-    pub(super) fn protect_for_fork(&mut self) -> Result<(), FillError> {
-        if self.has_room_for_copy() {
-            return Ok(());
-        }
-        self.shared.meters.protected_forks.add(1);
-        self.protect_all(&self.link.uffd)
-    }
-
-    /// As [`Space::protect_for_fork`], for a fork that nobody has announced: a few pages may have
-    /// become two already, which the next measurement sees.
-    fn protect_after_fork(&mut self, child: &Link) {
-        if self.announced_forks > 0 || self.has_room_for_copy() {
-            return;
-        }
-        self.shared.meters.protected_forks.add(1);
-        for uffd in [&self.link.uffd, &child.uffd] {
-            for _ in 0..1000 {
-                match self.protect_all(uffd) {
-                    Err(FillError::EventPending) => std::thread::yield_now(),
-                    _ => break,
-                }
-            }
-        }
-    }
-
-    fn has_room_for_copy(&self) -> bool {
-        let present = self.present_bytes() as i64;
-        self.shared.engine().free_bytes() > present
-    }
-
-    pub(super) fn present_bytes(&self) -> u64 {
-        self.shared.engine().space_resident_pages(self.link.id) * PAGE_SIZE as u64
-    }
-
-    fn protect_all(&self, uffd: &Uffd) -> Result<(), FillError> {
-        for (start, end) in &self.registered {
-            match uffd.protect(*start, end - start, true) {
-                Err(FillError::EventPending) => return Err(FillError::EventPending),
-                // The mapping is gone, or not what it was: its pages are not protected, which costs
-                // exactness of the account and nothing else.
-                _ => continue,
-            }
-        }
-        Ok(())
-    }
-
-    /// Ranges that were put under MADV_WIPEONFORK at some time: where they still are, they are empty in
-    /// the child. Whether they are is asked when the child touches them, of the child's own mappings.
-    fn wiped_for_child(&self) -> Result<Vec<PageRange>, Ended> {
-        let Some(agent) = &self.agent else {
-            return Ok(self.maybe_wiped.clone());
-        };
-        let control = agent.slots.ring.control();
-        let count = control.wiped_count.load(Ordering::Acquire) as usize;
-        if count > control.wiped.len() {
-            self.shared.fail(format!(
-                "a process uses MADV_WIPEONFORK on more than {} ranges and forks, which pleat \
-                 cannot follow",
-                control.wiped.len()
-            ));
-            return Err(Ended);
-        }
-        let range = |entry: &[std::sync::atomic::AtomicU64; 2]| {
-            let [start, end] = entry;
-            let (start, end) = (start.load(Ordering::Acquire), end.load(Ordering::Acquire));
-            PageRange::of_addresses(start, end.max(start))
-        };
-        Ok(control.wiped.iter().take(count).map(range).collect())
-    }
-
-    /// Closes the userfaultfds of forks read but not followed: only when the job is over, for their
-    /// processes would read zeros.
-    pub(super) fn drop_children_unborn(&mut self) {
-        for message in self.events.drain(..) {
-            if let Message::Fork { child } = message {
-                // SAFETY: the kernel made the descriptor for the reader of this message.
-                drop(unsafe { OwnedFd::from_raw_fd(child) });
-            }
-        }
     }
 
     /// Takes `[start, end)` out of the registered ranges.

@@ -18,16 +18,10 @@ use std::time::{Duration, Instant};
 
 /// Faults between two looks at where the program runs.
 const FOLLOW_EVERY: u64 = 64;
-/// How long a forked child may take to say who it is.
-const NAMELESS: Duration = Duration::from_secs(5);
 /// How long MADV_DONTNEED may take to drop pages after it was reported.
 const GIVING_UP: Duration = Duration::from_secs(10);
 /// Most pages unshared at once.
 const UNSHARE_MAX: u64 = 16;
-/// What a fork costs at once besides pages: the child's kernel structures and its staging ring, and
-/// its page tables here and in the kernel, as a share of what it has.
-const FORK_BYTES: u64 = 1 << 20;
-const FORK_SHARE: u64 = 128;
 /// A fault that has found no memory for so long is answered over the budget: the alternative is a
 /// program that hangs.
 const STARVED: Duration = Duration::from_millis(300);
@@ -35,17 +29,19 @@ const STARVED: Duration = Duration::from_millis(300);
 /// A fault that could not be answered at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
-    page: PageNo,
-    thread: u32,
+    pub(super) page: PageNo,
+    pub(super) thread: u32,
     /// The page is there, but write-protected since a fork.
     is_protected: bool,
-    since: Instant,
+    pub(super) since: Instant,
     why: Later,
+    /// It has waited for memory so long that it is answered over the budget.
+    pub(super) is_urgent: bool,
 }
 
 /// Why a fault waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Later {
+pub(super) enum Later {
     /// An event is pending.
     Event,
     /// The page is on its way out.
@@ -70,6 +66,7 @@ impl Fault {
             is_protected: flags & PAGEFAULT_FLAG_WP != 0,
             since: Instant::now(),
             why: Later::Event,
+            is_urgent: false,
         }
     }
 
@@ -96,7 +93,8 @@ impl Space {
         match self.doorbell(fault.page) {
             Some(Doorbell::Mapping) => self.newcomers.push(fault),
             Some(Doorbell::Forked) => {
-                self.announced_forks = self.announced_forks.saturating_sub(1);
+                self.forks.over(fault.thread);
+                lock(&self.link.take).held = self.forks.hold();
                 self.answer(fault)?;
             }
             _ => self.answer(fault)?,
@@ -135,9 +133,10 @@ impl Space {
 
     /// Tries the faults put off once more.
     pub(super) fn retry_deferred(&mut self) -> Result<(), Ended> {
-        for fault in std::mem::take(&mut self.deferred) {
+        for mut fault in std::mem::take(&mut self.deferred) {
             if fault.is_starving() {
                 self.shared.starving.fetch_sub(1, Ordering::AcqRel);
+                fault.is_urgent |= fault.since.elapsed() > STARVED;
             }
             self.answer(fault)?;
         }
@@ -175,12 +174,13 @@ impl Space {
     fn try_answer(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
         // Without an agent nothing of this space can be taken: the child of a fork must come as far
         // as to start one.
-        let urgent =
-            self.agent.is_none() || fault.why == Later::Memory && fault.since.elapsed() > STARVED;
+        let mut urgent = self.agent.is_none() || fault.is_urgent;
         if matches!(self.doorbell(fault.page), Some(Doorbell::Fork)) {
-            if let Some(why) = self.prepare_fork(urgent) {
+            if let Some(why) = self.prepare_fork(fault) {
                 return Ok(Some(why));
             }
+            // Commands are held back from here on: waiting for memory would be waiting for ever.
+            urgent = true;
         }
         if self.is_beacon(fault.page) {
             return self.answer_beacon(fault);
@@ -205,39 +205,10 @@ impl Space {
             FaultAnswer::Wait => return Ok(Some(Later::Leaving)),
             FaultAnswer::NoMemory => return Ok(Some(Later::Memory)),
         };
-        if urgent && self.agent.is_some() {
+        if fault.is_urgent && self.agent.is_some() {
             self.shared.meters.urgent_faults.add(1);
         }
         result
-    }
-
-    /// The program waits to fork. Pages just being taken away must have arrived before: were the
-    /// parent to end right after the fork, they would be lost to the child. And what both will share
-    /// is protected. `Some` while it has to wait.
-    fn prepare_fork(&mut self, urgent: bool) -> Option<Later> {
-        let room = FORK_BYTES + self.present_bytes() / FORK_SHARE;
-        if !urgent && self.shared.engine().free_bytes() < room as i64 {
-            // Room comes by commands, so they must not be held back for this fork meanwhile.
-            self.holds_for_fork = false;
-            lock(&self.link.take).held = self.announced_forks > 0;
-            return Some(Later::Memory);
-        }
-        let busy = {
-            let mut take = lock(&self.link.take);
-            take.held = true;
-            take.reserved || !take.in_flight.is_empty()
-        };
-        if busy {
-            self.holds_for_fork = true;
-            return Some(Later::Leaving);
-        }
-        if let Err(FillError::EventPending) = self.protect_for_fork() {
-            self.holds_for_fork = true;
-            return Some(Later::Event);
-        }
-        self.holds_for_fork = false;
-        self.announced_forks += 1;
-        None
     }
 
     /// Lets a page that is shared since a fork be written to, with its neighbours if the program
@@ -319,7 +290,7 @@ impl Space {
     }
 
     /// Deals with every way a fill can end.
-    fn conclude(
+    pub(super) fn conclude(
         &mut self,
         fault: &Fault,
         filled: Result<u64, FillError>,
@@ -432,47 +403,6 @@ impl Space {
             process::pin(agent.thread, cpu);
         }
         self.shared.meters.follows.add(1);
-    }
-
-    /// In a forked child: a page in a range that its parent once had wiped on fork is empty if the
-    /// child's mapping says so.
-    fn check_wiped(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
-        let hit = self
-            .maybe_wiped
-            .iter()
-            .position(|range| range.contains(fault.page));
-        let Some(at) = hit else { return Ok(None) };
-        let pid = self.link.pid.load(Ordering::Acquire);
-        if pid == 0 {
-            if fault.since.elapsed() > NAMELESS {
-                self.shared.fail(
-                    "a child forked without the C library uses memory under MADV_WIPEONFORK, \
-                     which pleat cannot follow"
-                        .into(),
-                );
-                return Err(Ended);
-            }
-            return Ok(Some(Later::Leaving));
-        }
-        let range = self.maybe_wiped[at];
-        match procfs::is_wiped_on_fork(pid, fault.page.address()) {
-            Ok(true) => self.shared.engine().forget(self.link.id, range),
-            Ok(false) => {}
-            Err(_) => return Err(Ended),
-        }
-        self.maybe_wiped.swap_remove(at);
-        Ok(None)
-    }
-
-    /// The first thing that a forked child's agent does is to read the beacon: it finds the name of
-    /// its space there, which it passes on when it says hello.
-    fn answer_beacon(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
-        let page = &mut self.pages[..PAGE_SIZE];
-        page.fill(0);
-        page[..4].copy_from_slice(&self.link.id.0.wrapping_add(1).to_ne_bytes());
-        let filled = self.link.uffd.copy(fault.page.address(), page);
-        self.plan.items.clear();
-        self.conclude(fault, filled, 1, true)
     }
 }
 

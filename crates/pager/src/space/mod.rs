@@ -24,11 +24,13 @@
 mod adopt;
 mod events;
 mod faults;
+mod forks;
 
 use crate::fold::Press;
 use crate::reclaim;
 use crate::shared::{lock, AgentLink, FoldJob, Link, Shared};
 use faults::Fault;
+use forks::Forks;
 use pleat_engine::{FillPlan, Refusal};
 use pleat_sys::channel::Received;
 use pleat_sys::process::{readable, wait};
@@ -70,10 +72,7 @@ pub struct Space {
     unsharing: (PageNo, u64),
     /// The agent has something to say.
     agent_calls: bool,
-    /// Forks announced and not over.
-    announced_forks: u32,
-    /// A fork is announced and waits for commands to end.
-    holds_for_fork: bool,
+    forks: Forks,
     /// A fork is being followed.
     forking: bool,
     /// The agent is gone, and with it, or soon, the address space.
@@ -118,8 +117,7 @@ impl Space {
             answered: 0,
             cpu: None,
             unsharing: (PageNo(0), 1),
-            announced_forks: 0,
-            holds_for_fork: false,
+            forks: Forks::default(),
             forking: false,
             agent_gone: false,
             agent_calls: false,
@@ -272,7 +270,8 @@ impl Space {
         if starving && self.help_out() {
             return;
         }
-        let limit = match self.deferred.iter().map(Fault::patience).min() {
+        let deferred = self.deferred.iter().map(Fault::patience);
+        let limit = match deferred.chain(self.forks.patience()).min() {
             Some(patience) => Some(patience),
             // A space without an agent or known process learns of its end by asking.
             None if self.agent.is_none() => Some(Duration::from_millis(500)),

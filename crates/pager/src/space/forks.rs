@@ -1,0 +1,298 @@
+//! Forks: getting ready for one that is announced, following one that happened, and what is special
+//! about a child's first faults.
+
+use super::faults::{Fault, Later};
+use super::{Ended, Space};
+use crate::shared::{lock, Link};
+use pleat_sys::process::Bell;
+use pleat_sys::procfs;
+use pleat_sys::uffd::{FillError, Uffd};
+use pleat_types::{PageRange, PAGE_SIZE};
+use pleat_wire::uffd::Message;
+use std::collections::HashMap;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a forked child may take to say who it is.
+const NAMELESS: Duration = Duration::from_secs(5);
+/// What a fork costs at once besides pages: the child's kernel structures and its staging ring, and
+/// its page tables here and in the kernel, as a share of what it has.
+const FORK_BYTES: u64 = 1 << 20;
+const FORK_SHARE: u64 = 128;
+/// Commands are held back no longer than this for an announced fork: threads that ring at the same
+/// time may miss the doorbell that says it is over.
+pub(super) const FORK_HOLD: Duration = Duration::from_secs(2);
+
+/// Forks that threads have announced and that are not over, by thread. While there are any, no
+/// command is made: were the parent to end right after its fork, pages just being taken would be lost
+/// to the child.
+///
+/// By thread, because one announcement may be heard twice: a signal has the thread fault again.
+#[derive(Default)]
+pub(super) struct Forks(HashMap<u32, Announced>);
+
+struct Announced {
+    /// Commands have ended and shared pages are protected: the thread may fork.
+    is_prepared: bool,
+    since: Instant,
+}
+
+impl Forks {
+    /// Whether commands are to be held back; forks announced long ago are dropped.
+    pub(super) fn hold(&mut self) -> bool {
+        self.0.retain(|_, fork| fork.since.elapsed() < FORK_HOLD);
+        !self.0.is_empty()
+    }
+
+    /// When the oldest hold ends by itself.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let oldest = self.0.values().map(|fork| fork.since).min()?;
+        Some(FORK_HOLD.saturating_sub(oldest.elapsed()))
+    }
+
+    /// A thread has forked, or failed to, or waits for memory before it may.
+    pub(super) fn over(&mut self, thread: u32) {
+        self.0.remove(&thread);
+    }
+
+    fn any_prepared(&self) -> bool {
+        self.0.values().any(|fork| fork.is_prepared)
+    }
+
+    fn is_prepared(&self, thread: u32) -> bool {
+        self.0.get(&thread).is_some_and(|fork| fork.is_prepared)
+    }
+
+    fn announce(&mut self, thread: u32, is_prepared: bool) {
+        let since = Instant::now();
+        self.0.insert(thread, Announced { is_prepared, since });
+    }
+}
+
+impl Space {
+    /// The program waits to fork. Pages just being taken away must have arrived before, and what both
+    /// will share is protected. `Some` while it has to wait.
+    pub(super) fn prepare_fork(&mut self, fault: &Fault) -> Option<Later> {
+        let thread = fault.thread;
+        if self.forks.is_prepared(thread) {
+            return None;
+        }
+        if !fault.is_urgent && !self.has_room_for_fork() {
+            // Room comes by commands, so they must not be held back for this fork meanwhile.
+            self.forks.over(thread);
+            lock(&self.link.take).held = self.forks.hold();
+            return Some(Later::Memory);
+        }
+        self.forks.announce(thread, false);
+        let busy = {
+            let mut take = lock(&self.link.take);
+            take.held = true;
+            take.reserved || !take.in_flight.is_empty()
+        };
+        if busy {
+            return Some(Later::Leaving);
+        }
+        if let Err(FillError::EventPending) = self.protect_for_fork() {
+            return Some(Later::Event);
+        }
+        self.forks.announce(thread, true);
+        None
+    }
+
+    fn has_room_for_fork(&self) -> bool {
+        let room = FORK_BYTES + self.present_bytes() / FORK_SHARE;
+        self.shared.engine().ask(room)
+    }
+
+    /// The program forked: the child's page table is this one's, at this moment.
+    pub(super) fn fork(&mut self, child: OwnedFd) -> Result<(), Ended> {
+        self.shared.meters.forks.add(1);
+        let Ok(bell) = Bell::new() else {
+            self.shared
+                .fail("out of descriptors; raise `ulimit -n`".into());
+            return Err(Ended);
+        };
+        let id = self.shared.engine().fork_space(self.link.id);
+        if let Some(agent) = &self.agent {
+            // Wiped in the child.
+            let own = PageRange::new(agent.beacon, agent.doorbells.len() + 1);
+            self.shared.engine().forget(id, own);
+        }
+        let wiped = self.wiped_for_child()?;
+        self.link.children.fetch_add(1, Ordering::AcqRel);
+        let parent = Some(Arc::downgrade(&self.link));
+        let link = Arc::new(Link::new(id, 0, Uffd::new(child), bell, parent));
+        let run_max = (self.pages.len() / PAGE_SIZE) as u32;
+        let registered = self.registered.clone();
+        self.protect_after_fork(&link);
+        match Space::new(self.shared.clone(), link, run_max, registered) {
+            Some(mut space) => {
+                space.maybe_wiped = wiped;
+                space.inherited_beacon = self
+                    .agent
+                    .as_ref()
+                    .map(|agent| agent.beacon)
+                    .or(self.inherited_beacon);
+                space.start();
+            }
+            None => self.shared.fail("cannot make a codec".into()),
+        }
+        Ok(())
+    }
+
+    /// Pages shared with a child become two when either writes to them, and the kernel tells nobody.
+    /// Where memory could not hold them all twice, they are write-protected before the fork (the
+    /// child inherits that), so that each such write asks for its page first.
+    fn protect_for_fork(&mut self) -> Result<(), FillError> {
+        if self.has_room_for_copy() {
+            return Ok(());
+        }
+        self.shared.meters.protected_forks.add(1);
+        self.protect_all(&self.link.uffd)
+    }
+
+    /// As [`Space::protect_for_fork`], for a fork that nobody has announced: a few pages may have
+    /// become two already, which the next measurement sees.
+    fn protect_after_fork(&mut self, child: &Link) {
+        if self.forks.any_prepared() || self.has_room_for_copy() {
+            return;
+        }
+        self.shared.meters.protected_forks.add(1);
+        for uffd in [&self.link.uffd, &child.uffd] {
+            for _ in 0..1000 {
+                match self.protect_all(uffd) {
+                    Err(FillError::EventPending) => std::thread::yield_now(),
+                    _ => break,
+                }
+            }
+        }
+    }
+
+    fn has_room_for_copy(&self) -> bool {
+        let present = self.present_bytes() as i64;
+        self.shared.engine().free_bytes() > present
+    }
+
+    fn present_bytes(&self) -> u64 {
+        self.shared.engine().space_resident_pages(self.link.id) * PAGE_SIZE as u64
+    }
+
+    fn protect_all(&self, uffd: &Uffd) -> Result<(), FillError> {
+        for (start, end) in &self.registered {
+            match uffd.protect(*start, end - start, true) {
+                Err(FillError::EventPending) => return Err(FillError::EventPending),
+                // The mapping is gone, or not what it was: its pages are not protected, which costs
+                // exactness of the account and nothing else.
+                _ => continue,
+            }
+        }
+        Ok(())
+    }
+
+    /// Ranges that were put under MADV_WIPEONFORK at some time: where they still are, they are empty in
+    /// the child. Whether they are is asked when the child touches them, of the child's own mappings.
+    fn wiped_for_child(&self) -> Result<Vec<PageRange>, Ended> {
+        let Some(agent) = &self.agent else {
+            return Ok(self.maybe_wiped.clone());
+        };
+        let control = agent.slots.ring.control();
+        let count = control.wiped_count.load(Ordering::Acquire) as usize;
+        if count > control.wiped.len() {
+            self.shared.fail(format!(
+                "a process uses MADV_WIPEONFORK on more than {} ranges and forks, which pleat \
+                 cannot follow",
+                control.wiped.len()
+            ));
+            return Err(Ended);
+        }
+        let range = |entry: &[std::sync::atomic::AtomicU64; 2]| {
+            let [start, end] = entry;
+            let (start, end) = (start.load(Ordering::Acquire), end.load(Ordering::Acquire));
+            PageRange::of_addresses(start, end.max(start))
+        };
+        Ok(control.wiped.iter().take(count).map(range).collect())
+    }
+
+    /// Closes the userfaultfds of forks read but not followed: only when the job is over, for their
+    /// processes would read zeros.
+    pub(super) fn drop_children_unborn(&mut self) {
+        for message in self.events.drain(..) {
+            if let Message::Fork { child } = message {
+                // SAFETY: the kernel made the descriptor for the reader of this message.
+                drop(unsafe { OwnedFd::from_raw_fd(child) });
+            }
+        }
+    }
+
+    /// In a forked child: a page in a range that its parent once had wiped on fork is empty if the
+    /// child's mapping says so.
+    pub(super) fn check_wiped(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+        let hit = self
+            .maybe_wiped
+            .iter()
+            .position(|range| range.contains(fault.page));
+        let Some(at) = hit else { return Ok(None) };
+        let pid = self.link.pid.load(Ordering::Acquire);
+        if pid == 0 {
+            if fault.since.elapsed() > NAMELESS {
+                self.shared.fail(
+                    "a child forked without the C library uses memory under MADV_WIPEONFORK, \
+                     which pleat cannot follow"
+                        .into(),
+                );
+                return Err(Ended);
+            }
+            return Ok(Some(Later::Leaving));
+        }
+        let range = self.maybe_wiped[at];
+        match procfs::is_wiped_on_fork(pid, fault.page.address()) {
+            Ok(true) => self.shared.engine().forget(self.link.id, range),
+            Ok(false) => {}
+            Err(_) => return Err(Ended),
+        }
+        self.maybe_wiped.swap_remove(at);
+        Ok(None)
+    }
+
+    /// The first thing that a forked child's agent does is to read the beacon: it finds the name of
+    /// its space there, which it passes on when it says hello.
+    pub(super) fn answer_beacon(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+        let page = &mut self.pages[..PAGE_SIZE];
+        page.fill(0);
+        page[..4].copy_from_slice(&self.link.id.0.wrapping_add(1).to_ne_bytes());
+        let filled = self.link.uffd.copy(fault.page.address(), page);
+        self.plan.items.clear();
+        self.conclude(fault, filled, 1, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fork_heard_twice_is_over_at_once() {
+        let mut forks = Forks::default();
+        forks.announce(7, true);
+        forks.announce(7, true);
+        assert!(forks.hold());
+        forks.over(7);
+        assert!(!forks.hold(), "commands held back for ever stop the job");
+    }
+
+    #[test]
+    fn commands_are_held_until_the_last_fork_is_over() {
+        let mut forks = Forks::default();
+        forks.announce(7, true);
+        forks.announce(8, false);
+        forks.over(7);
+        assert!(forks.hold() && !forks.any_prepared());
+        assert!(forks
+            .patience()
+            .is_some_and(|patience| patience <= FORK_HOLD));
+        forks.over(8);
+        assert!(!forks.hold());
+    }
+}
