@@ -37,6 +37,7 @@ impl Engine {
             // A command for a page given up may yet take whatever comes to this address.
             PageState::Unknown if contested => return self.wait(),
             PageState::Resident { .. } | PageState::Stuck => {
+                self.set_aside(space, page);
                 plan.items.push(FillItem::Resident);
                 return FaultAnswer::Fill;
             }
@@ -59,6 +60,15 @@ impl Engine {
         }
         self.plan_run(space, page, plan);
         FaultAnswer::Fill
+    }
+
+    /// A fault on a page thought present is old news as a rule: its thread has been served meanwhile.
+    /// The driver will put zeros there *unless the page is there*, and so the page must not be taken
+    /// between the question and the answer: until `filled` it is not chosen.
+    fn set_aside(&mut self, space: SpaceId, page: PageNo) {
+        if let Some(space) = self.spaces.get_mut(&space) {
+            space.change(page, PageState::Stuck, &mut self.pages);
+        }
     }
 
     fn wait(&mut self) -> FaultAnswer {

@@ -23,6 +23,7 @@ const CHUNK_PAGES: u64 = 512;
 ///      +-----------------------  Leaving --- taken --->  Away         |
 ///        refused (gone)             |                                 |
 ///                                   +------- refused (unmovable) -> Stuck
+///                                Resident -- faulted on though present --^
 /// ```
 ///
 /// A page that arrives at an address from which a page is still being taken is `Leaving` at once:
@@ -35,7 +36,7 @@ pub(crate) enum PageState {
     Resident { stamp: u64 },
     /// Present or just taken: a command to take it is under way.
     Leaving { stamp: u64 },
-    /// Present and refuses to be moved.
+    /// Present, and refuses to be moved or must not be just now.
     Stuck,
     /// Taken away; its content is this body.
     Away(BodyId),
@@ -70,8 +71,8 @@ impl PageState {
         use PageState::*;
         match (self, to) {
             (Unknown, _) | (_, Unknown) | (Leaving { .. }, _) => true,
-            (Resident { .. }, Leaving { .. } | Resident { .. }) => true,
-            (Stuck | Away(_), Resident { .. } | Leaving { .. }) => true,
+            (Resident { .. }, Leaving { .. } | Resident { .. } | Stuck) => true,
+            (Stuck | Away(_), Resident { .. } | Leaving { .. }) | (Stuck, Stuck) => true,
             (Resident { .. } | Stuck | Away(_), _) => false,
         }
     }

@@ -75,7 +75,8 @@ pub struct FillPlan {
 pub enum FillItem {
     /// Nothing but zeros: the page is touched for the first time (or again after being given up).
     Zero,
-    /// The engine thought the page present: put zeros there unless it is.
+    /// The engine thinks the page present: put zeros there unless it is. It is not chosen to be taken
+    /// until `filled`.
     Resident,
     /// This word, repeated.
     Same(u64),

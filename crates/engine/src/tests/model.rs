@@ -23,6 +23,13 @@ enum Step {
         page: u64,
         cut: usize,
     },
+    LookUp {
+        space: usize,
+        page: u64,
+    },
+    Answer {
+        space: usize,
+    },
     TouchUnwatched {
         space: usize,
         page: u64,
@@ -83,6 +90,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (space(), page(), choice()).prop_map(|(space, page, cut)| Read { space, page, cut }),
         12 => (space(), page(), choice()).prop_map(|(space, page, cut)| Write { space, page, cut }),
+        6 => (space(), page()).prop_map(|(space, page)| LookUp { space, page }),
+        6 => space().prop_map(|space| Answer { space }),
         4 => (space(), page()).prop_map(|(space, page)| TouchUnwatched { space, page }),
         4 => (space(), page(), count())
             .prop_map(|(space, page, count)| Forget { space, page, count }),
@@ -125,6 +134,18 @@ fn apply(world: &mut World, step: Step) {
                 .space(space)
                 .into_iter()
                 .for_each(|space| world.write(space, page_of(page), cut));
+        }
+        Step::LookUp { space, page } => {
+            world
+                .space(space)
+                .into_iter()
+                .for_each(|space| world.look_up(space, page_of(page)));
+        }
+        Step::Answer { space } => {
+            world
+                .space(space)
+                .into_iter()
+                .for_each(|space| world.answer(space));
         }
         Step::TouchUnwatched { space, page } => {
             let space = world.space(space);

@@ -139,3 +139,16 @@ fn a_page_thought_present_is_only_zeroed_unless_it_is() {
     script.engine.adopt(space, PageRange::new(PageNo(4), 1));
     assert_eq!(items(&mut script, 4), [FillItem::Resident]);
 }
+
+#[test]
+fn a_page_thought_present_is_not_taken_before_its_fault_is_answered() {
+    let mut script = Script::new(settings(), "castro03");
+    script.fill(4, 1);
+    assert_eq!(items(&mut script, 4), [FillItem::Resident]);
+    assert!(
+        script.choose(1).is_empty(),
+        "zeros would replace what it holds"
+    );
+    script.fill(4, 1);
+    assert_eq!(script.choose(1), [4]);
+}

@@ -39,6 +39,9 @@ pub(crate) struct World {
     writing: Vec<WritePlan>,
     disk: Vec<u8>,
     content: u64,
+    /// Faults looked up and not answered yet, one per space at most: the page, and what to put there
+    /// and behind.
+    answers: BTreeMap<SpaceId, (PageNo, Vec<u64>)>,
 }
 
 /// How a content folds: some are one word, some do not compress, lengths vary.
@@ -81,6 +84,7 @@ impl World {
             writing: Vec::new(),
             disk: Vec::new(),
             content: 0,
+            answers: BTreeMap::new(),
         }
     }
 
@@ -116,7 +120,44 @@ impl World {
         self.present.insert((space, page), content);
     }
 
+    /// The driver looks a fault up and is interrupted before it fills anything. The page may be present:
+    /// then a thread faulted on it that has been served with others meanwhile.
+    pub(crate) fn look_up(&mut self, space: SpaceId, page: PageNo) {
+        let mut plan = FillPlan::default();
+        self.answers.remove(&space);
+        if self.engine.fault(space, page, true, &mut plan) == FaultAnswer::Fill {
+            let contents = plan.items.iter().map(|item| match item {
+                FillItem::Resident => 0,
+                item => self.content_of(*item, &plan),
+            });
+            let contents = contents.collect();
+            self.answers.insert(space, (page, contents));
+        }
+    }
+
+    /// The driver goes on with a fault that it looked up: the kernel fills up to the first page that
+    /// is present.
+    pub(crate) fn answer(&mut self, space: SpaceId) {
+        let Some((page, contents)) = self.answers.remove(&space) else {
+            return;
+        };
+        let mut filled = 0;
+        for content in contents {
+            let at = (space, page.plus(filled));
+            if self.present.contains_key(&at) {
+                break;
+            }
+            assert_eq!(content, self.truth(at.0, at.1), "wrong for {at:?}");
+            self.present.insert(at, content);
+            filled += 1;
+        }
+        // The page itself is there in any case.
+        self.engine
+            .filled(space, PageRange::new(page, filled.max(1)));
+    }
+
     fn fault_in(&mut self, space: SpaceId, page: PageNo, cut: usize) {
+        self.answers.remove(&space);
         let mut plan = FillPlan::default();
         for attempt in 0..100 {
             if self.present.contains_key(&(space, page)) {
@@ -181,6 +222,7 @@ impl World {
 
     /// The program touches fresh memory that nobody watches; it is found and adopted.
     pub(crate) fn touch_unwatched(&mut self, space: SpaceId, page: PageNo) {
+        self.answers.remove(&space);
         let state = self.engine.spaces[&space].table.get(page);
         if state == PageState::Unknown && !self.present.contains_key(&(space, page)) {
             let content = self.next_content();
@@ -193,6 +235,7 @@ impl World {
     }
 
     pub(crate) fn forget(&mut self, space: SpaceId, range: PageRange) {
+        self.answers.remove(&space);
         for page in range.pages() {
             self.truth.remove(&(space, page));
             self.present.remove(&(space, page));
@@ -201,6 +244,7 @@ impl World {
     }
 
     pub(crate) fn remap(&mut self, space: SpaceId, from: PageNo, to: PageNo, count: u64) {
+        self.answers.remove(&space);
         let (source, target) = (PageRange::new(from, count), PageRange::new(to, count));
         let overlap = from.0.abs_diff(to.0) < count;
         if overlap || self.is_ambiguous(space, source, target) {
@@ -241,6 +285,7 @@ impl World {
     }
 
     pub(crate) fn fork(&mut self, parent: SpaceId) {
+        self.answers.remove(&parent);
         self.settle(parent);
         let child = self.engine.fork_space(parent);
         let copies = |(&(space, page), &content): (&(SpaceId, PageNo), &u64)| {
@@ -254,6 +299,7 @@ impl World {
     }
 
     pub(crate) fn end(&mut self, space: SpaceId) {
+        self.answers.remove(&space);
         self.truth.retain(|&(other, _), _| other != space);
         self.present.retain(|&(other, _), _| other != space);
         self.spaces.retain(|&other| other != space);
