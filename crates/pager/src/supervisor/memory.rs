@@ -1,0 +1,222 @@
+//! What the main thread does about memory: measures, has processes managed, gives up when there is no
+//! hope.
+
+use super::Supervisor;
+use crate::census::Stage;
+use crate::cgroup::Gauge;
+use crate::reclaim;
+use crate::shared::lock;
+use pleat_sys::procfs;
+use std::time::{Duration, Instant};
+
+/// Processes are managed when less than this is free: a share of the budget, one part in so many, but
+/// at least what a program can fill while it is made ready; and never while the budget is nearly empty.
+const MANAGE_FREE_SHARE: u64 = 5;
+const MANAGE_FREE_MIN: u64 = 32 << 20;
+const MANAGE_USED_SHARE: u64 = 4;
+/// Processes smaller than this are not worth a userfaultfd.
+const MANAGE_MIN: u64 = 1 << 20;
+/// Memory that turned up in a managed process without a fault makes us look for new mappings.
+const RESCAN_GROWTH: u64 = 512 << 10;
+/// A program touches fresh memory at most so fast, in bytes a microsecond.
+const GROWTH_BYTES_PER_US: u64 = 6000;
+/// Limits of the time between two looks at memory.
+const LOOK_MIN: Duration = Duration::from_micros(250);
+const LOOK_MAX: Duration = Duration::from_millis(50);
+/// Between two looks for processes that never said hello.
+const STRAYS_EVERY: Duration = Duration::from_millis(250);
+/// A program that has waited for memory most of this time does not fit.
+const HOPELESS: Duration = Duration::from_secs(5);
+/// At least so many faults answered late in that time, and at least one in so many of all.
+const URGENT_MIN: u64 = 8;
+const URGENT_SHARE: u64 = 4;
+/// How much more than estimated the kernel's count is believed.
+const CHARGED_MORE_MAX: u64 = 4 << 20;
+
+impl Supervisor<'_> {
+    /// Measures, acts, and says how long until the next look.
+    pub(super) fn look_at_memory(&mut self) -> Duration {
+        self.note_forks();
+        let budget = self.job.budget_bytes;
+        let near = self.used_bytes > budget / 2;
+        let granted = self.shared.engine().granted_pages();
+        let reading = self.census.measure(near, self.keeper);
+        let measured = reading.bytes + self.shared.staging_bytes();
+        self.used_bytes = if reading.is_exact {
+            // Processes are read one after the other: what was given out meanwhile may be missing.
+            measured + (self.shared.engine().granted_pages() - granted) * 4096
+        } else {
+            let estimate = measured.max(self.engine_used());
+            estimate.max(self.charged_bytes().min(estimate + CHARGED_MORE_MAX))
+        };
+        if reading.is_exact {
+            self.shared.meters.peak_bytes.raise(self.used_bytes);
+        }
+        let (free, wanted, write) = {
+            let mut engine = self.shared.engine();
+            engine.measured(self.used_bytes);
+            (
+                engine.free_bytes(),
+                engine.frames_wanted() > 0,
+                engine.write_wanted(),
+            )
+        };
+        if wanted {
+            reclaim::kick(&self.shared);
+        }
+        if write {
+            self.shared.writer.open();
+        }
+        if free > 0 {
+            self.shared.feed_starving();
+        }
+        let spare = (budget / MANAGE_FREE_SHARE).max(MANAGE_FREE_MIN);
+        let manage_from = (budget / MANAGE_USED_SHARE).max(budget.saturating_sub(spare));
+        if self.used_bytes > manage_from {
+            self.manage_more();
+        }
+        self.check_hope();
+        self.look_for_strays();
+        self.show();
+        // Until there is something to do: processes to manage, or no memory left.
+        let room = match manage_from.checked_sub(self.used_bytes) {
+            Some(room) => room,
+            None => free.max(0) as u64,
+        };
+        let until_full = Duration::from_micros(room / GROWTH_BYTES_PER_US);
+        until_full.clamp(LOOK_MIN, LOOK_MAX)
+    }
+
+    /// What the kernel counts where it has a limit of its own close to the budget, else 0. Its figure
+    /// for file pages, which are taken off, is seconds old: too much while a job reads files.
+    fn charged_bytes(&self) -> u64 {
+        self.gauge.as_ref().and_then(Gauge::bytes).unwrap_or(0)
+    }
+
+    /// Bytes in use by the engine's own account.
+    fn engine_used(&self) -> u64 {
+        let free = self.shared.engine().free_bytes();
+        (self.engine_budget as i64 - free).max(0) as u64
+    }
+
+    /// Has processes managed, and mappings of managed ones looked for that grew without a fault.
+    fn manage_more(&mut self) {
+        let mut ready = Vec::new();
+        for (pid, process) in &mut self.census.processes {
+            match &process.stage {
+                Stage::Ready(_) if process.anon_bytes >= MANAGE_MIN => ready.push(*pid),
+                Stage::Managed(link) => {
+                    let known = self.shared.engine().space_resident_pages(link.id) * 4096;
+                    let unknown = process.anon_bytes.saturating_sub(known);
+                    if unknown > process.unknown_at_scan + RESCAN_GROWTH {
+                        lock(&link.mail).rescan = true;
+                        link.bell.ring();
+                    }
+                    if unknown > process.unknown_at_scan + RESCAN_GROWTH
+                        || unknown < process.unknown_at_scan
+                    {
+                        process.unknown_at_scan = unknown;
+                    }
+                }
+                _ => {}
+            }
+        }
+        for pid in ready {
+            self.prepare(pid);
+        }
+    }
+
+    /// Whether the job still gets on. When most of its faults are only answered because they have
+    /// waited too long, nothing can be freed any more: what is in memory does not compress further,
+    /// and the swap file is full, broken or not there.
+    fn check_hope(&mut self) {
+        let meters = &self.shared.meters;
+        let now = (meters.faults.get(), meters.urgent_faults.get());
+        let (since, then) = *self.hope.get_or_insert((Instant::now(), now));
+        if since.elapsed() < HOPELESS {
+            return;
+        }
+        self.hope = None;
+        let (faults, urgent) = (now.0 - then.0, now.1 - then.1);
+        if urgent < URGENT_MIN || faults > urgent * URGENT_SHARE || self.swap_takes_more() {
+            return;
+        }
+        let remedy = match (&self.job.swap, lock(&self.shared.swap_error).clone()) {
+            (None, _) => "raise --memory, or allow a swap file (without --no-swap)".into(),
+            (Some(_), Some(error)) => error,
+            (Some(swap), None) => match swap.max_bytes {
+                Some(max) => format!(
+                    "the swap file is full at --swap-max {} MiB; raise that, or --memory",
+                    max >> 20
+                ),
+                None => "raise --memory".into(),
+            },
+        };
+        self.shared.fail(format!(
+            "the job does not fit into --memory {} MiB, and what is too much cannot be put \
+             anywhere: {remedy}",
+            self.job.budget_bytes >> 20
+        ));
+    }
+
+    /// Whether the swap file has room and works: then the job is slow, and not without hope.
+    fn swap_takes_more(&self) -> bool {
+        let Some(swap) = &self.job.swap else {
+            return false;
+        };
+        let used = self.shared.engine().counters().swap_used_bytes;
+        let is_full = swap.max_bytes.is_some_and(|max| used > max / 10 * 9);
+        !is_full && lock(&self.shared.swap_error).is_none()
+    }
+
+    /// Processes that never said hello: static or setuid programs, or a cleared environment.
+    fn look_for_strays(&mut self) {
+        if self.strays_at.elapsed() < STRAYS_EVERY {
+            return;
+        }
+        self.strays_at = Instant::now();
+        for pid in procfs::descendants(std::process::id() as i32) {
+            if pid != self.keeper.pid() && !self.census.processes.contains_key(&pid) {
+                self.census.add(pid, Stage::Silent, self.keeper);
+                // It may have been forked without exec.
+                self.share(pid);
+            }
+        }
+        let mut names = Vec::new();
+        for (pid, process) in &mut self.census.processes {
+            let is_stray = matches!(process.stage, Stage::Silent)
+                && process.since.elapsed() > Duration::from_secs(1)
+                && process.anon_bytes > MANAGE_MIN;
+            if is_stray {
+                process.stage = Stage::Unmanageable;
+                let name = procfs::status(*pid).map_or(String::new(), |status| status.name);
+                names.push(format!("{name} ({pid})"));
+            }
+        }
+        for name in names {
+            self.shared.meters.unmanaged_processes.add(1);
+            self.warn(&format!(
+                "{name} runs unmanaged: a static or setuid program, or one started without \
+                 LD_PRELOAD; its memory counts, but cannot be folded"
+            ));
+        }
+    }
+
+    /// Managed children of forks, as soon as their first fault has told who they are: they share
+    /// memory with their parents.
+    fn note_forks(&mut self) {
+        let managed: Vec<i32> = lock(&self.shared.by_pid).keys().copied().collect();
+        for pid in managed {
+            if !self.census.processes.contains_key(&pid) {
+                self.census.add(pid, Stage::Silent, self.keeper);
+                self.share(pid);
+            }
+        }
+    }
+
+    /// Notes that a process shares memory with its parent.
+    pub(super) fn share(&mut self, pid: i32) {
+        let parent = procfs::status(pid).map_or(0, |status| status.ppid);
+        self.census.share(&[pid, parent]);
+    }
+}

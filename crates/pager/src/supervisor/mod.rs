@@ -1,0 +1,231 @@
+//! The main thread: hears from processes, passes signals on, watches memory.
+//!
+//! It never waits for a single process: every conversation is a step per packet.
+
+mod conversations;
+mod memory;
+
+use crate::census::{Census, Stage};
+use crate::cgroup::{page_cache_room, Gauge};
+use crate::job::{Ending, Job};
+use crate::report::Live;
+use crate::shared::{lock, Shared};
+use pleat_sys::channel::{Channel, Listener};
+use pleat_sys::keeper::Keeper;
+use pleat_sys::process::{readable, wait};
+use pleat_sys::procfs;
+use pleat_sys::signals::{self, Change, Signal, Signals};
+use pleat_wire::message::{self, Prepare};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const LIVE_EVERY: Duration = Duration::from_millis(500);
+
+/// The main thread's state.
+pub struct Supervisor<'a> {
+    job: &'a Job,
+    shared: Arc<Shared>,
+    listener: Listener,
+    signals: &'a Signals,
+    keeper: &'a Keeper,
+    census: Census,
+    gauge: Option<Gauge>,
+    /// The budget less what is left to the page cache.
+    engine_budget: u64,
+    /// Connections that have not said hello.
+    unnamed: Vec<Channel>,
+    /// The program's process id, and how it ended.
+    program: i32,
+    ending: Option<Ending>,
+    start: Instant,
+    strays_at: Instant,
+    live_at: Instant,
+    /// When faults were last counted, how many there were, and how many of them answered late.
+    hope: Option<(Instant, (u64, u64))>,
+    used_bytes: u64,
+    /// Set when a process could not be managed for a reason that concerns all.
+    complaint: Option<String>,
+}
+
+impl<'a> Supervisor<'a> {
+    /// A supervisor for a program just started.
+    pub fn new(
+        job: &'a Job,
+        shared: Arc<Shared>,
+        listener: Listener,
+        signals: &'a Signals,
+        keeper: &'a Keeper,
+        program: i32,
+        start: Instant,
+    ) -> Supervisor<'a> {
+        let mut census = Census::new(keeper.pid());
+        census.add(program, Stage::Silent, keeper);
+        Supervisor {
+            job,
+            shared,
+            listener,
+            signals,
+            keeper,
+            census,
+            gauge: Gauge::open(job.budget_bytes),
+            engine_budget: job.budget_bytes - page_cache_room(job.budget_bytes),
+            unnamed: Vec::new(),
+            program,
+            ending: None,
+            start,
+            strays_at: start,
+            live_at: start,
+            hope: None,
+            used_bytes: 0,
+            complaint: None,
+        }
+    }
+
+    /// Until the program has ended and nothing of the job is away.
+    pub fn run(&mut self) -> Ending {
+        loop {
+            let pause = self.look_at_memory();
+            self.wait(pause);
+            self.hear_signals();
+            let failure = lock(&self.shared.failure).take();
+            if let Some(message) = failure {
+                return self.stop(message);
+            }
+            self.accept();
+            self.hear_unnamed();
+            self.hear_processes();
+            if self.ending.is_some() && self.release_rest() {
+                return self.ending.take().expect("just seen");
+            }
+        }
+    }
+
+    /// Ends the job because pleat cannot keep its promise.
+    fn stop(&mut self, message: String) -> Ending {
+        self.census.kill_all();
+        for pid in procfs::descendants(std::process::id() as i32) {
+            if pid != self.keeper.pid() {
+                signals::send(pid, libc::SIGKILL);
+            }
+        }
+        Ending::Stopped { message }
+    }
+
+    fn wait(&mut self, pause: Duration) {
+        let mut fds = vec![
+            readable(self.listener.as_raw_fd()),
+            readable(self.signals.as_raw_fd()),
+            readable(self.shared.main_bell.as_raw_fd()),
+        ];
+        fds.extend(
+            self.unnamed
+                .iter()
+                .map(|channel| readable(channel.as_raw_fd())),
+        );
+        fds.extend(
+            self.census
+                .processes
+                .values()
+                .filter_map(|p| match &p.stage {
+                    Stage::Ready(channel) | Stage::Preparing(channel) => {
+                        Some(readable(channel.as_raw_fd()))
+                    }
+                    _ => None,
+                }),
+        );
+        wait(&mut fds, Some(pause));
+        if fds[2].revents != 0 {
+            self.shared.main_bell.hush();
+        }
+    }
+
+    // ---- signals and children
+
+    fn hear_signals(&mut self) {
+        while let Some(signal) = self.signals.next() {
+            match signal.number {
+                libc::SIGCHLD => self.reap(),
+                // The swap file met a limit; the write has failed and says so.
+                libc::SIGXFSZ => {}
+                // The whole foreground group has got it, the program included.
+                libc::SIGINT | libc::SIGQUIT | libc::SIGTSTP if signal.from_terminal => {}
+                libc::SIGWINCH | libc::SIGHUP if signal.from_terminal => {}
+                _ => self.pass_on(signal),
+            }
+        }
+    }
+
+    fn pass_on(&self, signal: Signal) {
+        if self.ending.is_none() && signal.sender != self.program {
+            signals::send(self.program, signal.number);
+        }
+    }
+
+    fn reap(&mut self) {
+        while let Some((pid, change)) = signals::next_change() {
+            if pid != self.program {
+                continue;
+            }
+            match change {
+                Change::Exited(status) => self.ending = Some(Ending::Exited(status)),
+                Change::Killed(signal) => self.ending = Some(Ending::Signalled(signal)),
+                // What started us is to see that its job is stopped.
+                Change::Stopped(_) => signals::stop_self(),
+                Change::Continued => {}
+            }
+        }
+    }
+
+    /// The program has ended: processes that have nothing away are let go. `true` when none is left
+    /// that needs us.
+    fn release_rest(&mut self) -> bool {
+        let release = Prepare {
+            kind: message::RELEASE,
+            ..Prepare::default()
+        };
+        let mut needed = !self.unnamed.is_empty();
+        for process in self.census.processes.values_mut() {
+            match &process.stage {
+                Stage::Ready(channel) => {
+                    // If it is gone there is nothing to release.
+                    let _ = channel.send(pleat_sys::bytes_of(&release), None);
+                    process.stage = Stage::Unmanageable;
+                }
+                Stage::Preparing(_) => needed = true,
+                Stage::Managed(link) => needed |= !link.ended.load(Ordering::Acquire),
+                Stage::Silent | Stage::Unmanageable => {}
+            }
+        }
+        !needed && lock(&self.shared.links).is_empty()
+    }
+
+    fn show(&mut self) {
+        let Some(live) = self.job.live else { return };
+        if self.live_at.elapsed() < LIVE_EVERY {
+            return;
+        }
+        self.live_at = Instant::now();
+        let counters = self.shared.engine().counters();
+        live(&Live {
+            used_bytes: self.used_bytes,
+            budget_bytes: self.job.budget_bytes,
+            pages_away: counters.staged_pages
+                + counters.stored_pages
+                + counters.writing_pages
+                + counters.disk_pages
+                + counters.same_pages,
+            swap_bytes: counters.swap_used_bytes,
+            faults: self.shared.meters.faults.get(),
+            wall_us: self.start.elapsed().as_micros() as u64,
+        });
+    }
+
+    fn warn(&mut self, text: &str) {
+        if !self.job.quiet && self.complaint.as_deref() != Some(text) {
+            eprintln!("pleat: {text}");
+            self.complaint = Some(text.into());
+        }
+    }
+}
