@@ -140,7 +140,7 @@ fn prepare(socket: i32, area: Area, command: &Prepare, given: Option<i32>) -> Op
     }
 }
 
-fn make_tools(
+pub fn make_tools(
     area: Area,
     command: &Prepare,
     given: Option<i32>,

@@ -15,6 +15,7 @@ use crate::threads;
 use core::sync::atomic::Ordering;
 use pleat_wire::message::{self, Take, TakeItem, Taken, TAKE_MAX};
 use pleat_wire::{uffd, PAGE};
+use syscalls::Sysno;
 
 /// Most pages moved under one hold of the lock, so that the supervisor never waits long for it.
 const RUN_MAX: usize = 16;
@@ -142,16 +143,38 @@ fn move_run(tools: &Tools, generation: u64, at: usize, address: u64, pages: usiz
     // under the lock) and none is pending (else the kernel answers EAGAIN).
     let result = unsafe { raw::ioctl(tools.uffd, uffd::IOC_MOVE, &mut argument) };
     raw::unlock(&control.lock);
-    if argument.moved > 0 {
-        return Moved::Pages(argument.moved as usize / PAGE);
+    let errno = match result {
+        Ok(_) => return Moved::Pages(pages),
+        Err(errno) => errno,
+    };
+    // What the kernel says it has moved is not all (see `present_pages`), and what it has moved must
+    // not be left behind.
+    let moved = present_pages(argument.dst as usize, pages);
+    match errno {
+        _ if moved > 0 => Moved::Pages(moved),
+        libc::EAGAIN => Moved::Stale,
+        libc::ENOENT => Moved::Failed(message::GONE),
+        libc::EINVAL => Moved::Failed(message::UNMOVABLE),
+        _ => Moved::Failed(message::BUSY),
     }
-    match result {
-        Ok(_) => Moved::Pages(pages),
-        Err(libc::EAGAIN) => Moved::Stale,
-        Err(libc::ENOENT) => Moved::Failed(message::GONE),
-        Err(libc::EINVAL) => Moved::Failed(message::UNMOVABLE),
-        Err(_) => Moved::Failed(message::BUSY),
+}
+
+/// How many pages from `start` on are present, in a row; at most `pages`, which is TAKE_MAX at most.
+///
+/// Linux 6.18 moves pages in batches. If it has to try a page again (because the processor marked it
+/// as accessed at that very moment), it forgets to count the batch that follows: those pages are moved,
+/// and UFFDIO_MOVE reports EEXIST, or only what it had counted before. So wherever a move was not
+/// complete, the page tables are asked.
+fn present_pages(start: usize, pages: usize) -> usize {
+    let mut present = [0u8; TAKE_MAX];
+    let vector = present.as_mut_ptr() as usize;
+    // SAFETY: the vector has room for a byte for each page, of which there are TAKE_MAX at most.
+    let asked = unsafe { raw::call(Sysno::mincore, [start, pages * PAGE, vector, 0, 0, 0]) };
+    if asked.is_err() {
+        raw::die(b"pleat: the agent cannot tell which pages it has taken; ending the process\n");
     }
+    let known = &present[..pages.min(TAKE_MAX)];
+    known.iter().take_while(|page| **page & 1 == 1).count()
 }
 
 /// Copies what was taken into the ring and frees it.
@@ -199,22 +222,26 @@ fn copy_to_ring(tools: &Tools, at: usize, slot: u32) {
 
 /// Moves a run from the staging area to the outbox.
 fn pass_on(tools: &Tools, at: usize, pages: usize) {
-    let (mut done, all) = (0, pages * PAGE);
-    while done < all {
+    let mut done = 0;
+    while done < pages {
         let mut argument = uffd::Move {
-            dst: (tools.area.outbox() + at * PAGE + done) as u64,
-            src: (tools.area.staging() + at * PAGE + done) as u64,
-            len: (all - done) as u64,
+            dst: (tools.area.outbox() + (at + done) * PAGE) as u64,
+            src: (tools.area.staging() + (at + done) * PAGE) as u64,
+            len: ((pages - done) * PAGE) as u64,
             mode: uffd::MODE_DONTWAKE,
             moved: 0,
         };
         // SAFETY: the structure of this request; both ranges are the agent's own.
-        let result = unsafe { raw::ioctl(tools.outbox_uffd, uffd::IOC_MOVE, &mut argument) };
-        match (argument.moved, result) {
-            (moved, _) if moved > 0 => done += moved as usize,
-            (_, Ok(_)) => return,
+        if unsafe { raw::ioctl(tools.outbox_uffd, uffd::IOC_MOVE, &mut argument) }.is_ok() {
+            return;
+        }
+        match present_pages(argument.dst as usize, pages - done) {
             // Anything left in the staging area would be taken for the next command's pages.
-            _ => raw::die(b"pleat: the agent cannot clear its staging area; ending the process\n"),
+            0 => raw::die(b"pleat: the agent cannot clear its staging area; ending the process\n"),
+            moved => done += moved,
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
