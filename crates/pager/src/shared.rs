@@ -10,7 +10,7 @@ use pleat_sys::channel::Channel;
 use pleat_sys::process::Bell;
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
-use pleat_types::{PageNo, PageRange, SpaceId, StagingSlot};
+use pleat_types::{PageNo, SpaceId, StagingSlot};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
@@ -198,10 +198,9 @@ pub struct AgentLink {
     pub own: [(u64, u64); 2],
     /// The kernel reports its forks; else its memory is kept from children.
     pub fork_events: bool,
-    /// The beacon page: a fault on it in a forked child asks for the space's name.
+    /// The beacon page, with the doorbells behind it: a fault on it in a forked child asks for the
+    /// space's name.
     pub beacon: PageNo,
-    /// Pages whose faults announce a fork, or a mapping.
-    pub doorbells: PageRange,
 }
 
 /// The take-away traffic of one space. At most one command is under way.

@@ -82,7 +82,11 @@ impl Space {
             return Vec::new();
         }
         let mut parts = vec![(mapping.start, mapping.end)];
-        for (start, end) in self.agent.iter().flat_map(|agent| agent.own) {
+        let own = self
+            .own_pages()
+            .map(|own| (own.start.address(), own.end.address()));
+        let agents = self.agent.iter().flat_map(|agent| agent.own);
+        for (start, end) in agents.chain(own) {
             parts = parts
                 .into_iter()
                 .flat_map(|(s, e)| [(s, e.min(start).max(s)), (s.max(end).min(e), e)])

@@ -38,7 +38,13 @@ impl Space {
                     flags,
                     thread,
                 } => self.faults.push_back(Fault::new(address, flags, thread)),
-                event => self.events.push_back(event),
+                event => {
+                    if matches!(event, Message::Remove { start, .. } if !self.is_own(PageNo::of_address(start)))
+                    {
+                        self.given_up = Some(Instant::now());
+                    }
+                    self.events.push_back(event);
+                }
             }
         }
         result.map_err(|error| {
@@ -52,10 +58,7 @@ impl Space {
     pub(super) fn work(&mut self) -> Result<(), Ended> {
         while let Some(event) = self.events.pop_front() {
             match event {
-                Message::Remove { start, end } => {
-                    self.given_up = Some(Instant::now());
-                    self.forget(start, end);
-                }
+                Message::Remove { start, end } => self.forget(start, end),
                 Message::Unmap { start, end } => {
                     self.unregister(start, end);
                     self.forget(start, end);

@@ -11,7 +11,7 @@ use pleat_engine::{FaultAnswer, FillItem, FillPlan, ReadRequest};
 use pleat_sys::uffd::FillError;
 use pleat_sys::{process, procfs};
 use pleat_types::{Page, PageNo, PageRange, PAGE_SIZE};
-use pleat_wire::message::DOORBELL_PAGES;
+use pleat_wire::message::{DOORBELLS, DOORBELL_PAGES};
 use pleat_wire::uffd::PAGEFAULT_FLAG_WP;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -117,16 +117,25 @@ impl Space {
 
     /// Only a forked child's agent reads the beacon, before it is ready.
     fn is_beacon(&self, page: PageNo) -> bool {
-        self.agent.is_none() && self.inherited_beacon == Some(page)
+        self.agent.is_none() && self.beacon == Some(page)
+    }
+
+    /// Whether a page is the beacon or a doorbell: those are no business of the engine's.
+    pub(super) fn is_own(&self, page: PageNo) -> bool {
+        self.own_pages().is_some_and(|own| own.contains(page))
+    }
+
+    /// The beacon and the doorbells.
+    pub(super) fn own_pages(&self) -> Option<PageRange> {
+        Some(PageRange::new(self.beacon?, 1 + DOORBELLS as u64))
     }
 
     fn doorbell(&self, page: PageNo) -> Option<Doorbell> {
-        let doorbells = self.agent.as_ref()?.doorbells;
-        let at = page.0.checked_sub(doorbells.start.0)?;
-        match (doorbells.contains(page), at as usize / DOORBELL_PAGES) {
-            (true, 0) => Some(Doorbell::Fork),
-            (true, 1) => Some(Doorbell::Mapping),
-            (true, 2) => Some(Doorbell::Forked),
+        let at = page.0.checked_sub(self.beacon?.plus(1).0)?;
+        match at as usize / DOORBELL_PAGES {
+            0 => Some(Doorbell::Fork),
+            1 => Some(Doorbell::Mapping),
+            2 => Some(Doorbell::Forked),
             _ => None,
         }
     }
@@ -174,13 +183,16 @@ impl Space {
     fn try_answer(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
         // Without an agent nothing of this space can be taken: the child of a fork must come as far
         // as to start one.
-        let mut urgent = self.agent.is_none() || fault.is_urgent;
-        if matches!(self.doorbell(fault.page), Some(Doorbell::Fork)) {
-            if let Some(why) = self.prepare_fork(fault) {
-                return Ok(Some(why));
-            }
-            // Commands are held back from here on: waiting for memory would be waiting for ever.
-            urgent = true;
+        let urgent = self.agent.is_none() || fault.is_urgent;
+        if let Some(doorbell) = self.doorbell(fault.page) {
+            let later = match doorbell {
+                Doorbell::Fork => self.prepare_fork(fault),
+                Doorbell::Mapping | Doorbell::Forked => None,
+            };
+            return match later {
+                Some(why) => Ok(Some(why)),
+                None => self.answer_doorbell(fault),
+            };
         }
         if self.is_beacon(fault.page) {
             return self.answer_beacon(fault);
@@ -300,14 +312,7 @@ impl Space {
         let page = PAGE_SIZE as u64;
         let address = fault.page.address();
         match filled {
-            Ok(_) if fresh && self.has_vanished() => {
-                self.shared.fail(format!(
-                    "page {address:#x} of process {} is gone, though nobody has given it up; the job \
-                     is ended to keep the program from reading zeros there",
-                    self.link.pid.load(Ordering::Relaxed)
-                ));
-                return Err(Ended);
-            }
+            Ok(_) if fresh && self.has_vanished() => return Err(self.lost(fault.page)),
             Ok(pages) => self.filled(fault.page, pages),
             // The run may leave the mapping: the faulted page alone does not.
             Err(FillError::NotMapped) if count > 1 => {
@@ -340,15 +345,48 @@ impl Space {
         Ok(None)
     }
 
-    /// Whether the page just filled with zeros was thought present. That happens rightly only where
-    /// MADV_DONTNEED and a touch by another thread met: the page came between the report and the
-    /// deed.
+    /// Whether the page just filled with zeros was thought present, and nobody has given it up.
     fn has_vanished(&self) -> bool {
-        matches!(self.plan.items.first(), Some(FillItem::Resident))
-            && self.given_up.is_none_or(|at| at.elapsed() > GIVING_UP)
+        matches!(self.plan.items.first(), Some(FillItem::Resident)) && !self.gives_up()
+    }
+
+    /// Whether a page thought present may rightly be absent: only where MADV_DONTNEED and a touch by
+    /// another thread met, and the page came between the report and the deed.
+    fn gives_up(&self) -> bool {
+        self.given_up.is_some_and(|at| at.elapsed() < GIVING_UP)
+    }
+
+    /// A command found no page where one was thought to be. Rightly so, if the mapping is gone (no
+    /// event of that may have been read yet), or was wiped by the fork, or the page was given up.
+    pub(super) fn check_gone(&self, page: PageNo) -> Result<(), Ended> {
+        let probe = || {
+            let (address, len) = (page.address(), PAGE_SIZE as u64);
+            // Changes nothing for an absent page, and is refused while an event is pending and where
+            // nothing is registered.
+            self.link.uffd.protect(address, len, false).is_ok()
+        };
+        let may_be_wiped = self.maybe_wiped.iter().any(|range| range.contains(page));
+        if self.gives_up() || may_be_wiped || !probe() {
+            return Ok(());
+        }
+        Err(self.lost(page))
+    }
+
+    /// Ends the job: a page is neither where it should be nor anywhere else.
+    fn lost(&self, page: PageNo) -> Ended {
+        self.shared.fail(format!(
+            "page {:#x} of process {} is gone, though nobody has given it up; the job is ended to \
+             keep the program from reading zeros there",
+            page.address(),
+            self.link.pid.load(Ordering::Relaxed)
+        ));
+        Ended
     }
 
     fn filled(&self, page: PageNo, count: u64) {
+        if self.is_own(page) {
+            return;
+        }
         self.shared
             .engine()
             .filled(self.link.id, PageRange::new(page, count));

@@ -115,11 +115,6 @@ impl Space {
             return Err(Ended);
         };
         let id = self.shared.engine().fork_space(self.link.id);
-        if let Some(agent) = &self.agent {
-            // Wiped in the child.
-            let own = PageRange::new(agent.beacon, agent.doorbells.len() + 1);
-            self.shared.engine().forget(id, own);
-        }
         let wiped = self.wiped_for_child()?;
         self.link.children.fetch_add(1, Ordering::AcqRel);
         let parent = Some(Arc::downgrade(&self.link));
@@ -130,11 +125,7 @@ impl Space {
         match Space::new(self.shared.clone(), link, run_max, registered) {
             Some(mut space) => {
                 space.maybe_wiped = wiped;
-                space.inherited_beacon = self
-                    .agent
-                    .as_ref()
-                    .map(|agent| agent.beacon)
-                    .or(self.inherited_beacon);
+                space.beacon = self.beacon;
                 space.start();
             }
             None => self.shared.fail("cannot make a codec".into()),
@@ -262,6 +253,15 @@ impl Space {
         let page = &mut self.pages[..PAGE_SIZE];
         page.fill(0);
         page[..4].copy_from_slice(&self.link.id.0.wrapping_add(1).to_ne_bytes());
+        let filled = self.link.uffd.copy(fault.page.address(), page);
+        self.plan.items.clear();
+        self.conclude(fault, filled, 1, true)
+    }
+
+    /// Doorbells are filled one at a time, or the next would not ring.
+    pub(super) fn answer_doorbell(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+        let page = &mut self.pages[..PAGE_SIZE];
+        page.fill(0);
         let filled = self.link.uffd.copy(fault.page.address(), page);
         self.plan.items.clear();
         self.conclude(fault, filled, 1, true)

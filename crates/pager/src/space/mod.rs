@@ -81,8 +81,9 @@ pub struct Space {
     given_up: Option<Instant>,
     /// Ranges that may be wiped in this forked child; checked at the first fault in each.
     maybe_wiped: Vec<PageRange>,
-    /// Where the agent of a forked child looks for the name of its space.
-    inherited_beacon: Option<PageNo>,
+    /// The beacon page: the agent's, or, before there is one in a forked child, the parent's, where
+    /// the child's agent looks for the name of its space.
+    beacon: Option<PageNo>,
 }
 
 /// The space's thread has nothing left to do.
@@ -123,7 +124,7 @@ impl Space {
             agent_calls: false,
             given_up: None,
             maybe_wiped: Vec::new(),
-            inherited_beacon: None,
+            beacon: None,
         })
     }
 
@@ -187,6 +188,7 @@ impl Space {
             self.drop_unmapped(pid);
         }
         if let Some(agent) = mail.agent {
+            self.beacon = Some(agent.beacon);
             self.agent = Some(agent.clone());
             lock(&self.link.take).agent = Some(agent);
         }
@@ -218,18 +220,22 @@ impl Space {
             Received::Packet(length, _) => {
                 match pleat_sys::read_plain::<Taken>(&packet[..length]) {
                     Some(taken) if taken.kind == message::TAKEN => self.apply_taken(&taken),
-                    _ => return Err(Ended),
+                    _ => Err(Ended),
                 }
-                Ok(())
             }
         }
     }
 
-    fn apply_taken(&mut self, taken: &Taken) {
+    fn apply_taken(&mut self, taken: &Taken) -> Result<(), Ended> {
         let Some(agent) = self.agent.clone() else {
-            return;
+            return Ok(());
         };
         let items = std::mem::take(&mut lock(&self.link.take).in_flight);
+        for ((page, _), status) in items.iter().zip(taken.status) {
+            if status == message::GONE {
+                self.check_gone(*page)?;
+            }
+        }
         let mut jobs = Vec::with_capacity(items.len());
         let mut engine = self.shared.engine();
         for ((page, frame), status) in items.into_iter().zip(taken.status) {
@@ -259,6 +265,7 @@ impl Space {
         }
         drop(engine);
         self.shared.folds.push(jobs);
+        Ok(())
     }
 
     /// Sleeps until something happens.

@@ -8,7 +8,7 @@ use pleat_sys::channel::{Channel, Received};
 use pleat_sys::process::Bell;
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
-use pleat_types::{PageNo, PageRange};
+use pleat_types::PageNo;
 use pleat_wire::message::{self, Hello, Prepare, Prepared};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -197,10 +197,6 @@ impl Supervisor<'_> {
             own,
             fork_events: answer.fork_events != 0,
             beacon: PageNo::of_address(answer.beacon),
-            doorbells: PageRange::new(
-                PageNo::of_address(answer.beacon).plus(1),
-                message::DOORBELLS as u64,
-            ),
         };
         let known = lock(&self.shared.by_pid).get(&pid).cloned();
         let link = match known.filter(|link| !link.ended.load(Ordering::Acquire)) {
