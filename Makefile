@@ -8,7 +8,7 @@ CARGO ?= cargo
 CC ?= cc
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: build install uninstall demo test lint unit e2e tools clean
+.PHONY: build install uninstall demo test lint unit fuzz e2e soak tools clean
 
 build: tools
 	$(CARGO) build --release
@@ -28,7 +28,7 @@ uninstall:
 demo: build
 	demo/demo.sh $(RELEASE)/pleat
 
-test: lint unit e2e
+test: lint unit fuzz e2e
 
 lint: tools
 	$(CARGO) fmt --all --check
@@ -37,6 +37,12 @@ lint: tools
 
 unit: tools
 	$(CARGO) test --workspace --exclude pleat-e2e
+
+# Random input for every decoder, and random histories for everything that keeps pages: the same tests
+# as above with many more cases. Bounded: about a minute.
+FUZZ_CASES ?= 4000
+fuzz: tools
+	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --release -p pleat-codec -p pleat-store -p pleat-backing -p pleat-engine
 
 # One at a time: each test measures memory and time of whole jobs.
 e2e: build
