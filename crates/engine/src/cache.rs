@@ -211,6 +211,12 @@ impl Cache {
         }
     }
 
+    /// A page was wanted that is in the swap file.
+    pub(crate) fn read(&mut self) {
+        let view = self.view();
+        self.sizing.read(&view);
+    }
+
     fn shrink(&mut self) {
         if self.layout.relocate_to_free_cell() {
             self.totals.shrinks_relocated += 1;

@@ -165,7 +165,10 @@ impl Engine {
         match self.cache.bodies.state(body) {
             BodyState::Staged(_) => totals.filled_staged_pages += 1,
             BodyState::Same(_) => totals.filled_same_pages += 1,
-            BodyState::OnDisk { .. } => totals.filled_disk_pages += 1,
+            BodyState::OnDisk { .. } => {
+                totals.filled_disk_pages += 1;
+                self.cache.read();
+            }
             _ => totals.filled_stored_pages += 1,
         }
         let list = self.cache.order.list_of(body);

@@ -30,7 +30,7 @@ const PRESETS: [Preset; 3] = [
         name: "pleat",
         codec: "lz4",
         layout: "bins",
-        sizing: "static:60%",
+        sizing: "balance:60%",
         run_max: 16,
     },
     Preset {

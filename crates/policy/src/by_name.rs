@@ -2,11 +2,11 @@
 //!
 //! A new policy is one file and one line here.
 
-use crate::{Castro03, Sizing, Static};
+use crate::{Balance, Castro03, Sizing, Static};
 
 /// How each policy is written on the command line.
 pub fn sizing_names() -> Vec<&'static str> {
-    vec!["castro03", "static:SHARE%", "static:SIZE"]
+    vec!["balance:SHARE%", "castro03", "static:SHARE%", "static:SIZE"]
 }
 
 /// The policy written as `name`, fresh.
@@ -16,6 +16,9 @@ pub fn sizing_names() -> Vec<&'static str> {
 pub fn sizing_by_name(name: &str) -> Result<Box<dyn Sizing>, String> {
     if let Some(parameter) = name.strip_prefix("static:") {
         return Ok(Box::new(Static::from_text(parameter)?));
+    }
+    if let Some(parameter) = name.strip_prefix("balance:") {
+        return Ok(Box::new(Balance::from_text(parameter)?));
     }
     match name {
         "castro03" => Ok(Box::new(Castro03::default())),

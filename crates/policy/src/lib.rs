@@ -3,10 +3,12 @@
 //! No I/O, no clock, no threads, no randomness.
 #![forbid(unsafe_code)]
 
+mod balance;
 mod by_name;
 mod castro03;
 mod fixed;
 
+pub use balance::Balance;
 pub use by_name::{sizing_by_name, sizing_names};
 pub use castro03::Castro03;
 pub use fixed::Static;
@@ -47,4 +49,6 @@ pub trait Sizing: Send {
     fn may_grow(&mut self, view: &CacheView) -> bool;
     /// A page was read from the compressed cache.
     fn hit(&mut self, list: List, view: &CacheView) -> Advice;
+    /// A page was read from the swap file.
+    fn read(&mut self, _view: &CacheView) {}
 }

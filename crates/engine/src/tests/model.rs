@@ -227,7 +227,7 @@ fn layout() -> impl Strategy<Value = &'static str> {
 }
 
 fn sizing() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(&["castro03", "static:8K", "static:60%"])
+    prop::sample::select(&["castro03", "static:8K", "static:60%", "balance:20%"])
 }
 
 fn run(settings: Settings, layout: &str, sizing: &str, steps: Vec<Step>) -> Counters {
