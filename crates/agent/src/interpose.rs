@@ -37,6 +37,15 @@ pub fn resolve() {
     REAL_FORK.store(found as usize, Ordering::Release);
 }
 
+/// A real function's address, looked up now if a constructor before ours is the caller; 0 when there is
+/// none.
+fn resolved(real: &AtomicUsize) -> usize {
+    if real.load(Ordering::Acquire) == 0 {
+        resolve();
+    }
+    real.load(Ordering::Acquire)
+}
+
 /// As the C library's, with the thread's control block protected before anything else runs in it.
 ///
 /// # Safety
@@ -48,10 +57,7 @@ pub unsafe extern "C" fn pthread_create(
     start: Start,
     argument: *mut c_void,
 ) -> c_int {
-    if REAL_CREATE.load(Ordering::Acquire) == 0 {
-        resolve();
-    }
-    let real = REAL_CREATE.load(Ordering::Acquire);
+    let real = resolved(&REAL_CREATE);
     if real == 0 {
         return libc::EAGAIN;
     }
@@ -107,14 +113,16 @@ static REAL_FORK: AtomicUsize = AtomicUsize::new(0);
 /// As for the C library's.
 #[no_mangle]
 pub unsafe extern "C" fn fork() -> libc::pid_t {
-    let real = REAL_FORK.load(Ordering::Acquire);
-    if real == 0 || !area::may_fork() {
+    let real = resolved(&REAL_FORK);
+    if real == 0 {
+        return fail(libc::ENOSYS);
+    }
+    if !area::may_fork() {
         crate::raw::complain(
             b"pleat: fork refused: part of this process's memory is away, and without CAP_SYS_PTRACE \
               a child cannot be given it; `pleat doctor` tells the remedy\n",
         );
-        set_errno(libc::ENOMEM);
-        return -1;
+        return fail(libc::ENOMEM);
     }
     // SAFETY: dlsym found it under this name, so it has this type.
     unsafe { core::mem::transmute::<usize, Fork>(real)() }
@@ -145,32 +153,24 @@ pub unsafe extern "C" fn mmap(
         true => flags & !libc::MAP_POPULATE,
         false => flags,
     };
-    let numbers = [
+    let arguments = [
         start as usize,
         len,
         protection as usize,
         given as usize,
         fd as usize,
+        offset as usize,
     ];
-    let [start, len, protection, given, fd] = numbers;
     // SAFETY: the caller's arguments.
-    let made = unsafe {
-        crate::raw::call(
-            Sysno::mmap,
-            [start, len, protection, given, fd, offset as usize],
-        )
-    };
-    match made {
+    match unsafe { crate::raw::call(Sysno::mmap, arguments) } {
         Ok(address) => {
             if is_heap && len >= ANNOUNCED_MIN && area::is_managed() {
                 area::ring(area::Doorbell::Mapping);
             }
             address as *mut c_void
         }
-        Err(errno) => {
-            set_errno(errno);
-            libc::MAP_FAILED
-        }
+        // MAP_FAILED is -1.
+        Err(errno) => fail(errno) as isize as *mut c_void,
     }
 }
 
@@ -208,10 +208,7 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
         // SAFETY: part of the caller's range.
         match unsafe { crate::raw::advise(start as usize + done, part, given) } {
             Ok(_) => done += part,
-            Err(errno) => {
-                set_errno(errno);
-                return -1;
-            }
+            Err(errno) => return fail(errno),
         }
         if done >= len {
             break;
@@ -223,8 +220,9 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
     0
 }
 
-/// Sets the errno of the calling thread, which is one of the program's.
-fn set_errno(errno: i32) {
+/// Sets the errno of the calling thread, which is one of the program's, and answers -1.
+fn fail(errno: i32) -> c_int {
     // SAFETY: the C library's own variable of this thread.
     unsafe { *libc::__errno_location() = errno };
+    -1
 }
