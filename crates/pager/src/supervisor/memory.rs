@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Processes are managed when less than this is free: a share of the budget, one part in so many, but
 /// at least what a program can fill while it is made ready; and never while the budget is nearly empty.
 const MANAGE_FREE_SHARE: u64 = 5;
-const MANAGE_FREE_MIN: u64 = 32 << 20;
+const MANAGE_FREE_MIN: u64 = 64 << 20;
 const MANAGE_USED_SHARE: u64 = 4;
 /// Processes smaller than this are not worth a userfaultfd.
 const MANAGE_MIN: u64 = 1 << 20;

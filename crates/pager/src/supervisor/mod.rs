@@ -12,7 +12,7 @@ use crate::report::Live;
 use crate::shared::{lock, Shared};
 use pleat_sys::channel::{Channel, Listener};
 use pleat_sys::keeper::Keeper;
-use pleat_sys::process::{readable, wait};
+use pleat_sys::process::{hurry, readable, wait};
 use pleat_sys::procfs;
 use pleat_sys::signals::{self, Change, Signal, Signals};
 use pleat_wire::message::{self, Prepare};
@@ -85,6 +85,10 @@ impl<'a> Supervisor<'a> {
 
     /// Until the program has ended and nothing of the job is away.
     pub fn run(&mut self) -> Ending {
+        // With it the spaces' threads, which it starts; the folding threads compete like programs.
+        // Without it, 64 threads that fill fresh memory are far over the budget before a process is
+        // managed: it takes several wake-ups, each behind all of them.
+        hurry();
         loop {
             let pause = self.look_at_memory();
             self.wait(pause);
