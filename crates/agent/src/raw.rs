@@ -139,6 +139,13 @@ pub fn make_own(address: usize) -> bool {
     unsafe { call(Sysno::futex, [word, operation, 0, 0, address, or_zero]) }.is_ok()
 }
 
+/// Sets how the calling thread competes for its CPU.
+pub fn set_nice(nice: isize) {
+    let arguments = [libc::PRIO_PROCESS as usize, 0, nice as usize, 0, 0, 0];
+    // SAFETY: plain numbers.
+    let _ = unsafe { call(Sysno::setpriority, arguments) };
+}
+
 /// The process id.
 pub fn process() -> i32 {
     // SAFETY: no arguments.

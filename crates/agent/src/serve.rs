@@ -93,6 +93,8 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
                 tools = prepare(socket, area, &command, fd);
                 READY.store(if tools.is_some() { 1 } else { 2 }, Ordering::Release);
                 raw::wake_all(&READY);
+                // What has been urgent is to become ready, before memory is full.
+                raw::set_nice(0);
             }
             message::TAKE => {
                 if let Some(tools) = &tools {

@@ -36,10 +36,19 @@ pub fn pin(thread: i32, cpu: u32) {
 }
 
 /// Has the calling thread, and those it starts from now on, run before others where that is allowed
-/// (root, CAP_SYS_NICE): it does little at a time, and programs wait for it.
+/// (root, CAP_SYS_NICE).
 pub fn hurry() {
+    set_nice(-20);
+}
+
+/// Has the calling thread compete like any other again.
+pub fn relax() {
+    set_nice(0);
+}
+
+fn set_nice(nice: i32) {
     // SAFETY: plain numbers; 0 is the calling thread.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
 }
 
 /// Something to wait for.

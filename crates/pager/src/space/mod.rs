@@ -33,7 +33,7 @@ use faults::Fault;
 use forks::Forks;
 use pleat_engine::{FillPlan, Refusal};
 use pleat_sys::channel::Received;
-use pleat_sys::process::{readable, wait};
+use pleat_sys::process::{readable, relax, wait};
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
 use pleat_wire::message::{self, Taken};
 use pleat_wire::uffd::Message;
@@ -201,6 +201,9 @@ impl Space {
         if mail.rescan {
             self.adopt_new_mappings()?;
             reclaim::kick(&self.shared);
+            // From here on the program waits for its faults anyway. Ahead of it for good, this thread
+            // would look like much load, and the scheduler would move the program to another CPU.
+            relax();
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use crate::census::Stage;
 use crate::shared::{lock, AgentLink, Link, RING_FRAMES_MAX};
 use crate::space::Space;
 use pleat_sys::channel::{Channel, Received};
-use pleat_sys::process::Bell;
+use pleat_sys::process::{relax, Bell};
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
 use pleat_types::PageNo;
@@ -215,6 +215,7 @@ impl Supervisor<'_> {
         if let Some(process) = self.census.processes.get_mut(&pid) {
             process.stage = Stage::Managed(link);
         }
+        relax();
     }
 
     fn start_space(&mut self, pid: i32, uffd: OwnedFd) -> Option<Arc<Link>> {
