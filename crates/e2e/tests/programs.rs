@@ -1,5 +1,5 @@
 //! Real programs at half of the memory they need: the same output as without pleat, inside the
-//! hard limit. Sizes that take minutes are ignored by default, and each has a small twin that
+//! hard limit. What takes five minutes is ignored by default, and has a small twin that
 //! always runs; `cargo test -p pleat-e2e -- --include-ignored --test-threads=1` runs them all.
 
 use std::fs;
@@ -114,7 +114,6 @@ fn gcc_compiles_a_small_file() {
 }
 
 #[test]
-#[ignore = "minutes; gcc_compiles_a_small_file is its small twin"]
 fn gcc_compiles_a_file_like_the_sqlite_amalgamation() {
     gcc_makes_the_same_object(800);
 }
@@ -153,7 +152,6 @@ fn make_j2_compiles_two_small_files_at_once() {
 }
 
 #[test]
-#[ignore = "minutes; make_j2_compiles_two_small_files_at_once is its small twin"]
 fn make_j2_compiles_two_large_files_at_once() {
     make_runs_two_compilers(800);
 }
@@ -184,7 +182,6 @@ fn jvm_keeps_a_small_map() {
 }
 
 #[test]
-#[ignore = "minutes; jvm_keeps_a_small_map is its small twin"]
 fn jvm_keeps_a_300_mb_map() {
     java_map_of(1_000_000, Megabytes(600));
 }
@@ -209,7 +206,7 @@ fn node_keeps_a_small_heap() {
 }
 
 #[test]
-#[ignore = "minutes; node_keeps_a_small_heap is its small twin"]
+#[ignore = "five minutes; node_keeps_a_small_heap is its small twin"]
 fn node_keeps_a_300_mb_heap() {
     node_heap_of(350_000);
 }
