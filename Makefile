@@ -2,7 +2,7 @@
 # make install    into PREFIX (default /usr/local), below DESTDIR if given
 # make demo       a real program at half the memory it needs, with and without pleat
 # make test       everything that CI runs
-# make soak       what takes longer: full-size programs, stress for minutes
+# make soak       what takes longer: node with 300 MB, stress for minutes
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
@@ -50,7 +50,7 @@ e2e: build
 	$(RELEASE)/pleat doctor || true
 	$(CARGO) test --release -p pleat-e2e -- --test-threads=1
 
-# What takes too long for every change: the full-size programs, and stress for minutes.
+# What takes too long for every change: node with 300 MB, and stress for minutes.
 soak: build
 	$(CARGO) test --release -p pleat-e2e -- --ignored --test-threads=1
 

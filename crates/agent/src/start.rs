@@ -170,10 +170,10 @@ extern "C" fn run(_: *mut c_void) -> c_int {
     let thread = unsafe {
         let name = c"pleat-agent".as_ptr() as usize;
         let _ = raw::call(Sysno::prctl, [libc::PR_SET_NAME as usize, name, 0, 0, 0, 0]);
-        // Until it is ready; see `serve`. Refused to ordinary users.
-        raw::set_nice(-20);
         raw::call(Sysno::gettid, [0; 6]).unwrap_or(0) as i32
     };
+    // Until it is ready; see `serve`. Refused to ordinary users.
+    raw::set_nice(-20);
     let data = area::data();
     let hello = Hello {
         kind: HELLO,

@@ -161,10 +161,10 @@ fn move_run(tools: &Tools, generation: u64, at: usize, address: u64, pages: usiz
 
 /// How many pages from `start` on are present, in a row; at most `pages`, which is TAKE_MAX at most.
 ///
-/// Linux 6.18 moves pages in batches. If it has to try a page again (because the processor marked it
-/// as accessed at that very moment), it forgets to count the batch that follows: those pages are moved,
-/// and UFFDIO_MOVE reports EEXIST, or only what it had counted before. So wherever a move was not
-/// complete, the page tables are asked.
+/// Linux 6.18 moves pages in batches. If it has to try a page again (because its page table entry
+/// changed at that very moment, as write protection does), it forgets to count the batch that follows:
+/// those pages are moved, and UFFDIO_MOVE reports EEXIST, or only what it had counted before. So
+/// wherever a move was not complete, the page tables are asked.
 fn present_pages(start: usize, pages: usize) -> usize {
     let mut present = [0u8; TAKE_MAX];
     let vector = present.as_mut_ptr() as usize;

@@ -79,7 +79,7 @@ impl Space {
             }
         }
         // Held on for forks that are announced, until they are over.
-        lock(&self.link.take).held = self.forks.hold();
+        self.hold_for_forks();
         while let Some(fault) = self.faults.pop_front() {
             self.meet(fault)?;
         }

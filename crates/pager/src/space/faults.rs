@@ -6,7 +6,7 @@
 
 use super::{Ended, Space};
 use crate::reclaim;
-use crate::shared::{lock, Shared};
+use crate::shared::Shared;
 use pleat_engine::{FaultAnswer, FillItem, FillPlan, ReadRequest};
 use pleat_sys::uffd::FillError;
 use pleat_sys::{process, procfs};
@@ -94,7 +94,7 @@ impl Space {
             Some(Doorbell::Mapping) => self.newcomers.push(fault),
             Some(Doorbell::Forked) => {
                 self.forks.over(fault.thread);
-                lock(&self.link.take).held = self.forks.hold();
+                self.hold_for_forks();
                 self.answer(fault)?;
             }
             _ => self.answer(fault)?,
@@ -191,11 +191,11 @@ impl Space {
             };
             return match later {
                 Some(why) => Ok(Some(why)),
-                None => self.answer_doorbell(fault),
+                None => self.answer_own(fault, 0),
             };
         }
         if self.is_beacon(fault.page) {
-            return self.answer_beacon(fault);
+            return self.answer_own(fault, self.link.id.0.wrapping_add(1));
         }
         if let Some(why) = self.check_wiped(fault)? {
             return Ok(Some(why));

@@ -82,7 +82,7 @@ impl Space {
         if !fault.is_urgent && !self.has_room_for_fork() {
             // Room comes by commands, so they must not be held back for this fork meanwhile.
             self.forks.over(thread);
-            lock(&self.link.take).held = self.forks.hold();
+            self.hold_for_forks();
             return Some(Later::Memory);
         }
         self.forks.announce(thread, false);
@@ -247,24 +247,21 @@ impl Space {
         Ok(None)
     }
 
-    /// The first thing that a forked child's agent does is to read the beacon: it finds the name of
-    /// its space there, which it passes on when it says hello.
-    pub(super) fn answer_beacon(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+    /// Fills the beacon or a doorbell with a word, one page at a time: a doorbell filled ahead would not
+    /// ring. The first thing that a forked child's agent does is to read the beacon: it finds the name
+    /// of its space there, which it passes on when it says hello.
+    pub(super) fn answer_own(&mut self, fault: &Fault, word: u32) -> Result<Option<Later>, Ended> {
         let page = &mut self.pages[..PAGE_SIZE];
         page.fill(0);
-        page[..4].copy_from_slice(&self.link.id.0.wrapping_add(1).to_ne_bytes());
+        page[..4].copy_from_slice(&word.to_ne_bytes());
         let filled = self.link.uffd.copy(fault.page.address(), page);
         self.plan.items.clear();
         self.conclude(fault, filled, 1, true)
     }
 
-    /// Doorbells are filled one at a time, or the next would not ring.
-    pub(super) fn answer_doorbell(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
-        let page = &mut self.pages[..PAGE_SIZE];
-        page.fill(0);
-        let filled = self.link.uffd.copy(fault.page.address(), page);
-        self.plan.items.clear();
-        self.conclude(fault, filled, 1, true)
+    /// Holds commands back while a fork is announced, and no longer.
+    pub(super) fn hold_for_forks(&mut self) {
+        lock(&self.link.take).held = self.forks.hold();
     }
 }
 
