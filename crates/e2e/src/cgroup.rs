@@ -218,7 +218,8 @@ mod tests {
             .arg(group.procs())
             .status();
         hog.expect("sh is installed");
-        assert_eq!(group.oom_kills(), 1);
+        // The shell or `head` may go with `tail` when the kernel looks again before it is gone.
+        assert!(group.oom_kills() >= 1);
         let dir = group.dir.clone();
         drop(group);
         assert!(!dir.exists());
