@@ -6,7 +6,7 @@
 use crate::exit::Exit;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
-use pleat_codec::codec_names;
+use pleat_codec::Choice;
 use pleat_engine::preset_names;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -114,7 +114,7 @@ fn preset_help() -> String {
 fn codec_help() -> String {
     format!(
         "Codec, instead of the preset's: {}",
-        codec_names().join(", ")
+        Choice::names().join(", ")
     )
 }
 

@@ -63,7 +63,7 @@ fn job(settings: &Settings, agent: PathBuf, live: bool) -> Job {
         program: settings.program.clone(),
         budget_bytes: settings.budget.bytes,
         swap: settings.swap.clone(),
-        codec: settings.codec.to_owned(),
+        codec: settings.codec.clone(),
         layout: preset.layout.to_owned(),
         sizing: preset.sizing.to_owned(),
         run_max: preset.run_max,

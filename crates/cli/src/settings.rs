@@ -9,10 +9,11 @@ use crate::budget::{Budget, MachineMemory};
 use crate::pager::Swap;
 use crate::size::{human, parse_amount, parse_size, SizeError};
 use crate::swap_dir::{self, SwapDirError};
-use pleat_codec::codec_names;
+use pleat_codec::{Choice, UnknownChoice};
 use pleat_engine::{preset, preset_names, Preset};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A run, settled.
 pub struct Settings {
@@ -25,7 +26,7 @@ pub struct Settings {
     /// The preset.
     pub preset: Preset,
     /// The preset's codec, or the one given instead.
-    pub codec: &'static str,
+    pub codec: Arc<Choice>,
     /// Where the JSON goes.
     pub stats: Option<PathBuf>,
     /// How much to say.
@@ -67,16 +68,17 @@ pub enum SettingsError {
     /// `--swap-max 0`.
     #[error("{0}; to use no swap file, say --no-swap")]
     NoSwapMeant(SizeError),
-    /// A name that is not in its list.
-    #[error("there is no {kind} '{name}': choose from {known}")]
-    UnknownName {
-        /// "preset" or "codec".
-        kind: &'static str,
+    /// `--preset`.
+    #[error("there is no preset '{name}': choose from {known}")]
+    UnknownPreset {
         /// What was typed.
         name: String,
         /// What there is.
         known: String,
     },
+    /// `--codec`.
+    #[error(transparent)]
+    Codec(#[from] UnknownChoice),
     /// `--swap-dir`.
     #[error("{0}: choose another with --swap-dir, or say --no-swap")]
     SwapDir(SwapDirError),
@@ -106,15 +108,12 @@ impl Settings {
         let budget = resolve_budget(raw.memory.as_deref(), &machine.memory, &mut warnings)?;
         let swap = resolve_swap(&raw, machine, &mut warnings)?;
         let preset = resolve_preset(raw.preset.as_deref())?;
-        let codec = match &raw.codec {
-            None => preset.codec,
-            Some(name) => find_name("codec", name, codec_names())?,
-        };
+        let codec = Choice::parse(raw.codec.as_deref().unwrap_or(preset.codec))?;
         Ok(Settings {
             budget,
             swap,
             preset,
-            codec,
+            codec: Arc::new(codec),
             verbosity: verbosity(&raw),
             program: raw.program,
             stats: raw.stats,
@@ -204,27 +203,11 @@ fn no_default_swap(reasons: &str) -> String {
 
 fn resolve_preset(given: Option<&str>) -> Result<Preset, SettingsError> {
     let names = preset_names();
-    let name = match given {
-        None => names[0],
-        Some(name) => find_name("preset", name, &names)?,
-    };
-    Ok(preset(name).expect("every listed preset exists"))
-}
-
-fn find_name(
-    kind: &'static str,
-    name: &str,
-    names: &[&'static str],
-) -> Result<&'static str, SettingsError> {
-    names
-        .iter()
-        .copied()
-        .find(|known| *known == name)
-        .ok_or_else(|| SettingsError::UnknownName {
-            kind,
-            name: name.to_owned(),
-            known: names.join(", "),
-        })
+    let name = given.unwrap_or(names[0]);
+    preset(name).ok_or_else(|| SettingsError::UnknownPreset {
+        name: name.to_owned(),
+        known: names.join(", "),
+    })
 }
 
 #[cfg(test)]
@@ -260,7 +243,7 @@ mod tests {
         assert_eq!(settings.budget.bytes, 800 << 20);
         assert_eq!(settings.swap.unwrap().dir, Path::new("/var/tmp"));
         assert_eq!(settings.preset.name, preset_names()[0]);
-        assert_eq!(settings.codec, settings.preset.codec);
+        assert_eq!(settings.codec.name(), settings.preset.codec);
         assert_eq!(settings.verbosity, Verbosity::Normal);
         assert_eq!(settings.warnings, [] as [String; 0]);
     }

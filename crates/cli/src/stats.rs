@@ -76,7 +76,7 @@ struct SettingsStats<'a> {
     swap_dir: Option<String>,
     swap_max_bytes: Option<u64>,
     preset: &'static str,
-    codec: &'static str,
+    codec: &'a str,
     layout: &'static str,
     sizing: &'static str,
 }
@@ -107,7 +107,7 @@ impl<'a> Stats<'a> {
                 swap_dir: swap.map(|swap| swap.dir.to_string_lossy().into_owned()),
                 swap_max_bytes: swap.and_then(|swap| swap.max_bytes),
                 preset: settings.preset.name,
-                codec: settings.codec,
+                codec: settings.codec.name(),
                 layout: settings.preset.layout,
                 sizing: settings.preset.sizing,
             },

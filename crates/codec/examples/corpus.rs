@@ -4,9 +4,10 @@
 //! `cargo run --release -p pleat-codec --example corpus -- DIR`
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
-use pleat_codec::{codec_names, Folded, Folder};
+use pleat_codec::{Choice, Folded, Folder, PageKind};
 use pleat_types::{CodecId, Page, PAGE_SIZE};
 
 /// Best of this many passes: other work on the machine only ever makes a pass slower.
@@ -27,7 +28,7 @@ fn main() -> std::io::Result<()> {
     );
     for file in files {
         let pages = read_pages(&file)?;
-        for codec in codec_names() {
+        for codec in Choice::names() {
             let name = file.file_stem().unwrap_or_default().to_string_lossy();
             measure(&name, codec, &pages);
         }
@@ -56,15 +57,14 @@ fn read_pages(file: &Path) -> std::io::Result<Vec<Page>> {
 }
 
 fn measure(name: &str, codec: &str, pages: &[Page]) {
-    let Some(mut folder) = Folder::new(codec) else {
-        return;
-    };
+    let choice = Choice::parse(codec).expect("listed");
+    let mut folder = Folder::new(&Arc::new(choice));
     let mut folded = Vec::new();
     let fold_us = best_us(pages.len(), || {
         folded.clear();
         for page in pages {
             let mut out = [0; PAGE_SIZE];
-            let what = folder.fold(page, &mut out);
+            let what = folder.fold(page, PageKind::Anonymous, &mut out);
             folded.push((what, out));
         }
     });

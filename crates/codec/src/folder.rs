@@ -5,7 +5,10 @@
 
 use pleat_types::{CodecId, Page, PAGE_SIZE};
 
-use crate::{Codec, CodecError, Folded, Lz4};
+use std::sync::Arc;
+
+use crate::registry::CodecSet;
+use crate::{Choice, CodecError, Folded, PageKind};
 
 /// A page is kept compressed when at most this many bytes are left: 3/4 of it (douglis93's 4:3
 /// threshold). A codec's output buffer is this long, so a few bytes less may count as too much
@@ -14,24 +17,19 @@ pub const KEEP_BYTES_MAX: usize = PAGE_SIZE / 4 * 3;
 
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// The names [`Folder::new`] knows, the default first.
-pub fn codec_names() -> &'static [&'static str] {
-    &[Lz4::NAME]
-}
-
-/// Folds and unfolds pages with one codec; one value per thread.
+/// Folds and unfolds pages as a [`Choice`] says; one value per thread.
 pub struct Folder {
-    codec: Box<dyn Codec>,
+    choice: Arc<Choice>,
+    codecs: CodecSet,
 }
 
 impl Folder {
-    /// A folder that compresses with the named codec; `None` when [`codec_names`] does not list it.
-    pub fn new(codec_name: &str) -> Option<Self> {
-        let codec = match codec_name {
-            Lz4::NAME => Box::new(Lz4::new()),
-            _ => return None,
-        };
-        Some(Folder { codec })
+    /// A folder that compresses as `choice` says, and undoes what any codec did.
+    pub fn new(choice: &Arc<Choice>) -> Self {
+        Folder {
+            choice: choice.clone(),
+            codecs: CodecSet::default(),
+        }
     }
 
     /// Turns `page` into what the store shall keep; [`Folded::Bytes`] are at the start of `out`.
@@ -39,15 +37,17 @@ impl Folder {
     /// A page that another process changes meanwhile gives bytes that unfold to garbage or to
     /// [`CodecError::Damaged`], never worse: no index is computed from a value read twice. Callers
     /// that share memory fold a page only once nobody else can write to it.
-    pub fn fold(&mut self, page: &Page, out: &mut [u8; PAGE_SIZE]) -> Folded {
+    pub fn fold(&mut self, page: &Page, kind: PageKind, out: &mut [u8; PAGE_SIZE]) -> Folded {
         if let Some(word) = repeated_word(page) {
             return Folded::Same(word);
         }
-        match self.codec.compress(page, &mut out[..KEEP_BYTES_MAX]) {
-            Some(len) => Folded::Bytes {
-                codec: self.codec.id(),
-                len,
-            },
+        let id = self.choice.codec_for(kind);
+        let codec = self
+            .codecs
+            .get(id)
+            .expect("a choice names codecs that exist");
+        match codec.compress(page, &mut out[..KEEP_BYTES_MAX]) {
+            Some(len) => Folded::Bytes { codec: id, len },
             None => {
                 out.copy_from_slice(page);
                 Folded::Bytes {
@@ -69,11 +69,12 @@ impl Folder {
         bytes: &[u8],
         page: &mut Page,
     ) -> Result<(), CodecError> {
-        if codec == self.codec.id() {
-            return self.codec.decompress(bytes, page);
-        }
         if codec != CodecId::RAW {
-            return Err(CodecError::UnknownCodec(codec.0));
+            let codec = self
+                .codecs
+                .get(codec)
+                .ok_or(CodecError::UnknownCodec(codec.0))?;
+            return codec.decompress(bytes, page);
         }
         *page = *<&Page>::try_from(bytes).map_err(|_| CodecError::Damaged { codec: "raw" })?;
         Ok(())
@@ -112,13 +113,21 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn folder_of(name: &str) -> Folder {
+        Folder::new(&Arc::new(Choice::parse(name).expect("listed")))
+    }
+
     fn folder() -> Folder {
-        Folder::new("lz4").expect("listed")
+        folder_of("lz4")
     }
 
     fn round_trip(page: &Page) -> Folded {
-        let (mut folder, mut out, mut back) = (folder(), [0; PAGE_SIZE], [0x5A; PAGE_SIZE]);
-        let folded = folder.fold(page, &mut out);
+        round_trip_with(&mut folder(), page)
+    }
+
+    fn round_trip_with(folder: &mut Folder, page: &Page) -> Folded {
+        let (mut out, mut back) = ([0; PAGE_SIZE], [0x5A; PAGE_SIZE]);
+        let folded = folder.fold(page, PageKind::Anonymous, &mut out);
         match folded {
             Folded::Same(word) => folder.fill_same(word, &mut back),
             Folded::Bytes { codec, len } => folder
@@ -144,17 +153,6 @@ mod tests {
         let mut page = noise(seed);
         page[noise_bytes..].fill(0);
         page
-    }
-
-    #[test]
-    fn every_listed_codec_exists_and_no_other() {
-        for name in codec_names() {
-            assert_eq!(
-                Folder::new(name).map(|folder| folder.codec.name()),
-                Some(*name)
-            );
-        }
-        assert!(Folder::new("lz5").is_none());
     }
 
     #[test]
@@ -184,7 +182,7 @@ mod tests {
         assert_eq!(round_trip(&partly_noise(3, KEEP_BYTES_MAX)), raw);
         match round_trip(&partly_noise(3, KEEP_BYTES_MAX - 64)) {
             Folded::Bytes {
-                codec: Lz4::ID,
+                codec: crate::Lz4::ID,
                 len,
             } => assert!(len <= KEEP_BYTES_MAX),
             other => panic!("{other:?}"),
@@ -204,8 +202,8 @@ mod tests {
             raw_damaged
         );
         assert_eq!(
-            folder().unfold(CodecId(9), &[1; 10], &mut page),
-            Err(CodecError::UnknownCodec(9))
+            folder().unfold(CodecId(99), &[1; 10], &mut page),
+            Err(CodecError::UnknownCodec(99))
         );
     }
 
@@ -226,9 +224,10 @@ mod tests {
     proptest! {
         #[test]
         fn every_page_comes_back(page in any_page()) {
-            let folded = round_trip(&page);
-            if let Folded::Bytes { codec: Lz4::ID, len } = folded {
-                prop_assert!(len <= KEEP_BYTES_MAX);
+            for name in Choice::names() {
+                if let Folded::Bytes { codec, len } = round_trip_with(&mut folder_of(name), &page) {
+                    prop_assert!(codec == CodecId::RAW || len <= KEEP_BYTES_MAX, "{name}");
+                }
             }
         }
     }

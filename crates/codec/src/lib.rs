@@ -1,13 +1,17 @@
 //! Page codecs: a 4 KiB page in, bytes out.
 //!
 //! Knows nothing of memory or policy. Every decoder is safe on any input. [`Folder`] is what the
-//! engine calls; a codec is one file that implements [`Codec`] and one line in `folder.rs`.
+//! engine calls; a codec is one file that implements [`Codec`] and one entry in `registry.rs`;
+//! a [`Choice`] is the rule by which pages get theirs.
 #![deny(unsafe_code)]
 
+mod choice;
 mod folder;
 mod lz4;
+mod registry;
 
-pub use folder::{codec_names, Folder, KEEP_BYTES_MAX};
+pub use choice::{Choice, PageKind, UnknownChoice};
+pub use folder::{Folder, KEEP_BYTES_MAX};
 pub use lz4::Lz4;
 
 use pleat_types::{CodecId, Page};

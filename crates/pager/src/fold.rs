@@ -2,7 +2,7 @@
 
 use crate::reclaim;
 use crate::shared::{FoldJob, Shared};
-use pleat_codec::{Folded, Folder};
+use pleat_codec::{Folded, Folder, PageKind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,13 +27,13 @@ pub struct Press {
 
 impl Press {
     /// A press for the job's codec.
-    pub fn new(shared: &Shared) -> Option<Press> {
-        Some(Press {
-            folder: Folder::new(&shared.codec)?,
+    pub fn new(shared: &Shared) -> Press {
+        Press {
+            folder: Folder::new(&shared.codec),
             jobs: Vec::with_capacity(BATCH),
             results: Vec::with_capacity(BATCH),
             bytes: vec![[0; 4096]; BATCH],
-        })
+        }
     }
 
     /// The folder, for unfolding.
@@ -49,8 +49,9 @@ impl Press {
         }
         let start = Instant::now();
         for (job, bytes) in self.jobs.iter().zip(&mut self.bytes) {
+            let page = job.slots.ring.frame(job.frame);
             self.results
-                .push(self.folder.fold(job.slots.ring.frame(job.frame), bytes));
+                .push(self.folder.fold(page, PageKind::Anonymous, bytes));
         }
         shared
             .meters
@@ -80,9 +81,7 @@ impl Press {
 
 /// The life of a folding thread.
 pub fn run(shared: &Arc<Shared>) {
-    let Some(mut press) = Press::new(shared) else {
-        return shared.fail(format!("codec {} has gone missing", shared.codec));
-    };
+    let mut press = Press::new(shared);
     let spins = shared.claim_spinning();
     let mut worked = Instant::now();
     while !shared.is_over() {

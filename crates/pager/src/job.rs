@@ -6,6 +6,7 @@ use crate::shared::{lock, Folds, Gate, Shared};
 use crate::supervisor::Supervisor;
 use crate::{fold, meters, write};
 use pleat_backing::SwapFile;
+use pleat_codec::Choice;
 use pleat_engine::{Engine, Settings, SwapSettings};
 use pleat_sys::channel::Listener;
 use pleat_sys::keeper::Keeper;
@@ -38,8 +39,8 @@ pub struct Job {
     pub budget_bytes: u64,
     /// Where pages go that do not fit; `None`: they must fit.
     pub swap: Option<Swap>,
-    /// Name of the codec.
-    pub codec: String,
+    /// Which codec folds which page.
+    pub codec: Arc<Choice>,
     /// Name of the store's layout.
     pub layout: String,
     /// Name of the sizing policy, with its parameter.
@@ -223,9 +224,6 @@ fn make_engine(job: &Job) -> Result<Engine, RunError> {
     let layout = pleat_store::layout_by_name(&job.layout, job.budget_bytes)
         .ok_or_else(|| unknown("layout", &job.layout))?;
     let sizing = pleat_policy::sizing_by_name(&job.sizing).map_err(RunError::Other)?;
-    if !pleat_codec::codec_names().contains(&job.codec.as_str()) {
-        return Err(unknown("codec", &job.codec));
-    }
     let reserve = (job.budget_bytes / 100).clamp(RESERVE_MIN, RESERVE_MAX);
     let settings = Settings {
         budget_bytes: job.budget_bytes - page_cache_room(job.budget_bytes),

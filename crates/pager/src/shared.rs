@@ -5,6 +5,7 @@
 
 use crate::meters::Meters;
 use pleat_backing::SwapFile;
+use pleat_codec::Choice;
 use pleat_engine::{BodyId, Engine};
 use pleat_sys::channel::Channel;
 use pleat_sys::process::Bell;
@@ -30,8 +31,8 @@ pub struct Shared {
     pub spins: u32,
     /// The swap file, if there is one.
     pub swap: Option<SwapFile>,
-    /// Name of the codec that folds.
-    pub codec: String,
+    /// Which codec folds which page.
+    pub codec: Arc<Choice>,
     /// Pages waiting to be folded.
     pub folds: Folds,
     /// Wakes the writer.

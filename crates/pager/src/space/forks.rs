@@ -122,14 +122,10 @@ impl Space {
         let run_max = (self.pages.len() / PAGE_SIZE) as u32;
         let registered = self.registered.clone();
         self.protect_after_fork(&link);
-        match Space::new(self.shared.clone(), link, run_max, registered) {
-            Some(mut space) => {
-                space.maybe_wiped = wiped;
-                space.beacon = self.beacon;
-                space.start();
-            }
-            None => self.shared.fail("cannot make a codec".into()),
-        }
+        let mut space = Space::new(self.shared.clone(), link, run_max, registered);
+        space.maybe_wiped = wiped;
+        space.beacon = self.beacon;
+        space.start();
         Ok(())
     }
 

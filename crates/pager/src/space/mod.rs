@@ -96,10 +96,10 @@ impl Space {
         link: Arc<Link>,
         run_max: u32,
         registered: BTreeMap<u64, u64>,
-    ) -> Option<Space> {
-        let press = Press::new(&shared)?;
+    ) -> Space {
+        let press = Press::new(&shared);
         let pid = link.pid.load(Ordering::Acquire);
-        Some(Space {
+        Space {
             process: (pid != 0)
                 .then(|| pleat_sys::process::pidfd(pid).ok())
                 .flatten(),
@@ -125,7 +125,7 @@ impl Space {
             given_up: None,
             maybe_wiped: Vec::new(),
             beacon: None,
-        })
+        }
     }
 
     /// Starts the thread of a space and makes the space known to the others.
