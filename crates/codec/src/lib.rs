@@ -8,6 +8,7 @@
 mod choice;
 mod folder;
 mod lz4;
+pub mod measure;
 mod registry;
 
 pub use choice::{Choice, PageKind, UnknownChoice};
