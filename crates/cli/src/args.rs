@@ -5,7 +5,7 @@
 
 use crate::exit::Exit;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use pleat_codec::Choice;
 use pleat_engine::preset_names;
 use std::ffi::OsString;
@@ -16,8 +16,9 @@ Examples:
   pleat run --memory 2G -- python3 train.py
   pleat run --memory 50% -v -- sort -S 8G big.txt -o sorted.txt
   pleat doctor
+  pleat bench codec /tmp/mine.pages
 
-'pleat run --help' explains every flag.";
+'pleat run --help' explains every flag of that command, and so on.";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -36,6 +37,45 @@ Exit status:
   the program's own; 128+N when signal N killed it; 126 when it cannot be executed;
   127 when it does not exist; 2 for a mistake on the command line; 125 when pleat itself
   failed or had to stop the job.";
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  pleat bench dump 4711 /tmp/mine.pages
+  pleat bench codec /tmp/mine.pages";
+
+const BENCH_CODEC_EXAMPLES: &str = "\
+Examples:
+  Get a sample of the memory of a program that runs now, and compare all codecs on it:
+      pleat bench dump $(pidof postgres | cut -d' ' -f1) /tmp/postgres.pages
+      pleat bench codec /tmp/postgres.pages
+  Two codecs on several samples, with totals at the end:
+      pleat bench codec --codec lz4,zstd /tmp/*.pages
+  A plot of speed against size; the figures as JSON, a line for each codec and file:
+      pleat bench codec --svg codecs.svg /tmp/*.pages
+      pleat bench codec --json /tmp/*.pages | jq 'select(.bytes < 1000)'
+
+What is measured: mean time and stored bytes of a page, on one thread. A page of one repeated
+word stores nothing, one that does not shrink to 3/4 is kept raw (4096 bytes). All files are gone
+through with one codec, then with the next, so that pages come from memory and not from the
+nearest cache; of 7 such passes each file keeps the median. Every page is checked to come back
+the same. /lz4 is the multiple of LZ4's figure.
+
+Exit status:
+  0 when all was measured; 2 for a mistake on the command line or a file that holds no pages;
+  125 when a page came back different, or the output could not be written.";
+
+const BENCH_DUMP_EXAMPLES: &str = "\
+Examples:
+  pleat bench dump 4711 /tmp/mine.pages
+  pleat bench dump --pages 4096 --seed 7 $(pgrep -n java) /tmp/java.pages
+
+The process runs on meanwhile. The file holds what the process keeps in memory, passwords
+included: only its owner can read it, and a file that exists is not overwritten. To read another
+user's process takes root; where kernel.yama.ptrace_scope is 1, so does reading one's own.
+
+Exit status:
+  0 when pages were written; 2 for a mistake on the command line, a process that does not exist or
+  may not be read, or a FILE that exists; 125 when the file could not be written.";
 
 /// Runs unmodified programs in less memory than they need.
 ///
@@ -57,6 +97,66 @@ pub enum Command {
     Run(RunArgs),
     /// Show what this machine allows, and how to mend what is missing
     Doctor,
+    /// Measure codecs on pages of your own
+    #[command(subcommand, after_help = BENCH_EXAMPLES)]
+    Bench(Bench),
+}
+
+/// What there is to measure, and with what.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Measure time and size of every codec on files of raw pages
+    #[command(after_help = BENCH_CODEC_EXAMPLES)]
+    Codec(BenchCodecArgs),
+    /// Write a random sample of a process's memory to a file of raw pages
+    #[command(after_help = BENCH_DUMP_EXAMPLES)]
+    Dump(BenchDumpArgs),
+}
+
+/// The flags of `pleat bench codec`, unchecked.
+#[derive(Debug, Clone, clap::Args)]
+pub struct BenchCodecArgs {
+    #[arg(long, value_name = "NAME", value_delimiter = ',', help = codecs_help())]
+    pub codec: Vec<String>,
+
+    /// The most pages of each file, evenly spread over it
+    #[arg(long, value_name = "N", default_value = "16384", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pages: u32,
+
+    /// Print one JSON object a line instead of the table: codec, pool (the file's name without its
+    /// extension), pages, compress_ns, decompress_ns and bytes (means per page), same_pages and
+    /// raw_pages
+    #[arg(long)]
+    pub json: bool,
+
+    /// Also plot speed against size, over all files, to FILE
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// Raw pages of 4096 bytes, one after the other
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+/// The flags of `pleat bench dump`, unchecked.
+#[derive(Debug, Clone, clap::Args)]
+pub struct BenchDumpArgs {
+    /// How many pages, at most: chosen at random among the private anonymous pages that are in
+    /// memory, without repetition; pages of zeros make up at most a tenth
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pages: u32,
+
+    /// Which random choice: the same seed on the same memory gives the same pages
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    pub seed: u64,
+
+    /// The process
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: i32,
+
+    /// The file to write; must not exist yet
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 /// The flags of `pleat run`, unchecked.
@@ -118,6 +218,13 @@ fn codec_help() -> String {
     )
 }
 
+fn codecs_help() -> String {
+    format!(
+        "Only these, separated by commas; all by default: {}",
+        Choice::names().join(", ")
+    )
+}
+
 /// Prints what the parser has to say: help in full, an error as one line with its remedy.
 pub fn explain(error: &clap::Error) -> Exit {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
@@ -131,12 +238,12 @@ pub fn explain(error: &clap::Error) -> Exit {
             let _ = error.print();
             Exit::Usage
         }
-        _ => crate::fail(&one_line(error), Exit::Usage),
+        _ => crate::fail(&one_line(error, std::env::args_os()), Exit::Usage),
     }
 }
 
 /// The parser's message without its layout: what is wrong, what it suggests, where to look.
-fn one_line(error: &clap::Error) -> String {
+fn one_line(error: &clap::Error, typed: impl IntoIterator<Item = OsString>) -> String {
     let text = error.render().to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();
     let what = paragraph.strip_prefix("error: ").unwrap_or(paragraph);
@@ -145,17 +252,34 @@ fn one_line(error: &clap::Error) -> String {
         Some(ContextValue::String(flag)) => format!("; did you mean {flag}?"),
         _ => String::new(),
     };
-    format!("{what}{suggestion} (see 'pleat run --help')")
+    format!("{what}{suggestion} (see '{} --help')", command_of(typed))
+}
+
+/// The command that was meant, such as `pleat run`: the words typed as far as they are subcommands.
+fn command_of(typed: impl IntoIterator<Item = OsString>) -> String {
+    let (mut command, mut path) = (Args::command(), "pleat".to_owned());
+    for word in typed.into_iter().skip(1) {
+        let Some(subcommand) = command.find_subcommand(word).cloned() else {
+            break;
+        };
+        path = format!("{path} {}", subcommand.get_name());
+        command = subcommand;
+    }
+    path
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
     fn parse(line: &str) -> Result<RunArgs, clap::Error> {
-        match Args::try_parse_from(line.split(' '))?.command {
+        match Args::try_parse_from(words(line))?.command {
             Command::Run(raw) => Ok(raw),
-            Command::Doctor => panic!("{line} is not a run"),
+            _ => panic!("{line} is not a run"),
         }
     }
 
@@ -177,32 +301,35 @@ mod tests {
 
     #[test]
     fn a_misspelt_flag_is_an_error_and_not_the_program() {
-        let error = parse("pleat run --memry 1G -- true").unwrap_err();
-        let line = one_line(&error);
+        let typed = "pleat run --memry 1G -- true";
+        let line = one_line(&parse(typed).unwrap_err(), words(typed));
         assert!(!line.contains('\n') && line.contains("--memry"), "{line}");
         assert!(line.contains("did you mean --memory"), "{line}");
     }
 
     #[test]
     fn every_parser_error_is_one_line_without_decoration() {
-        for line in [
-            "pleat run",
-            "pleat run --memory",
-            "pleat frobnicate",
-            "pleat run -v -q -- true",
+        for (line, command) in [
+            ("pleat run", "pleat run"),
+            ("pleat run --memory", "pleat run"),
+            ("pleat frobnicate", "pleat"),
+            ("pleat run -v -q -- true", "pleat run"),
+            ("pleat bench codec", "pleat bench codec"),
+            ("pleat bench codec --pages many x", "pleat bench codec"),
+            ("pleat bench dump me x.pages", "pleat bench dump"),
         ] {
-            let text = one_line(&Args::try_parse_from(line.split(' ')).unwrap_err());
+            let text = one_line(&Args::try_parse_from(words(line)).unwrap_err(), words(line));
             assert!(
                 !text.contains('\n') && !text.contains("error:"),
                 "{line}: {text}"
             );
-            assert!(text.ends_with("(see 'pleat run --help')"), "{line}: {text}");
+            let end = format!("(see '{command} --help')");
+            assert!(text.ends_with(&end), "{line}: {text}");
         }
     }
 
     #[test]
     fn the_definition_is_consistent() {
-        use clap::CommandFactory;
         Args::command().debug_assert();
     }
 }

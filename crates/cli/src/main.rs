@@ -2,11 +2,13 @@
 //!
 //! This crate only reads the command line, settles what it means on this machine, hands the job to
 //! the pager and tells the user how it went. Follow a run through `args` (what was typed),
-//! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees).
+//! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `doctor` and
+//! `bench` run nothing: they look at the machine and at codecs.
 #![deny(unsafe_code)]
 
 mod agent_path;
 mod args;
+mod bench;
 mod budget;
 mod doctor;
 mod exit;
@@ -31,6 +33,9 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Doctor,
         }) => doctor::doctor(),
+        Ok(Args {
+            command: Command::Bench(what),
+        }) => bench::bench(what),
         Err(error) => args::explain(&error),
     };
     exit.into()

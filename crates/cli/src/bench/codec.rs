@@ -1,0 +1,101 @@
+//! `pleat bench codec`: files of raw pages in, a table, JSON or a plot out.
+
+use super::{svg, Stop};
+use crate::args::BenchCodecArgs;
+use pleat_codec::measure::{measure, table, totals, MeasureError, Measured, Pool};
+use pleat_codec::Choice;
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+use std::path::PathBuf;
+
+/// One line of `--json`. Times and bytes are means per page.
+#[derive(Serialize)]
+struct Line<'a> {
+    codec: &'a str,
+    pool: &'a str,
+    pages: usize,
+    compress_ns: f64,
+    decompress_ns: f64,
+    bytes: f64,
+    same_pages: usize,
+    raw_pages: usize,
+}
+
+/// Measures and prints.
+pub fn codec(raw: &BenchCodecArgs) -> Result<(), Stop> {
+    let codecs = chosen_codecs(&raw.codec)?;
+    let pools = read_pools(&raw.files, raw.pages as usize)?;
+    let measured = measure(&pools, &codecs).map_err(|error| match error {
+        MeasureError::UnknownCodec(_) => Stop::mistake(error.to_string()),
+        _ => Stop::failure(error.to_string()),
+    })?;
+    if let Some(file) = &raw.svg {
+        std::fs::write(file, svg::plot(&totals(&measured)))
+            .map_err(|e| Stop::failure(format!("cannot write {}: {e}", file.display())))?;
+    }
+    print(&match raw.json {
+        true => measured.iter().map(json_line).collect(),
+        false => table(&measured),
+    })
+}
+
+/// The codecs named, each once; all of them when none is named.
+fn chosen_codecs(named: &[String]) -> Result<Vec<&str>, Stop> {
+    if named.is_empty() {
+        return Ok(Choice::names().to_vec());
+    }
+    let mut chosen = Vec::new();
+    for name in named {
+        // Before the files are read: a mistake in a name shows at once.
+        Choice::parse(name).map_err(|error| Stop::mistake(error.to_string()))?;
+        if !chosen.contains(&name.as_str()) {
+            chosen.push(name);
+        }
+    }
+    Ok(chosen)
+}
+
+fn read_pools(files: &[PathBuf], pages_max: usize) -> Result<Vec<Pool>, Stop> {
+    let mut pools: Vec<Pool> = Vec::new();
+    for file in files {
+        let pool = Pool::read(file, pages_max).map_err(|error| {
+            Stop::mistake(format!(
+                "{error}: give a file of raw pages, such as 'pleat bench dump PID FILE' writes"
+            ))
+        })?;
+        if pools.iter().any(|other| other.name == pool.name) {
+            return Err(Stop::mistake(format!(
+                "two files are called '{}': rename one, for results go by that name",
+                pool.name
+            )));
+        }
+        pools.push(pool);
+    }
+    Ok(pools)
+}
+
+fn json_line(one: &Measured) -> String {
+    // The clock is not worth more digits.
+    let rounded = |value: f64| (value * 10.0).round() / 10.0;
+    let line = Line {
+        codec: &one.codec,
+        pool: &one.pool,
+        pages: one.pages,
+        compress_ns: rounded(one.compress_ns),
+        decompress_ns: rounded(one.decompress_ns),
+        bytes: rounded(one.bytes),
+        same_pages: one.same_pages,
+        raw_pages: one.raw_pages,
+    };
+    serde_json::to_string(&line).expect("numbers and text") + "\n"
+}
+
+fn print(text: &str) -> Result<(), Stop> {
+    match std::io::stdout().lock().write_all(text.as_bytes()) {
+        // `pleat bench codec ... | head -3` is no error.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Stop::failure(format!("cannot write the result: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
