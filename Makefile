@@ -9,7 +9,7 @@ CARGO ?= cargo
 CC ?= cc
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: build install uninstall demo test lint unit fuzz e2e soak tools clean
+.PHONY: build install uninstall demo test lint unit fuzz e2e soak tools fuzz-tools clean
 
 build: tools
 	$(CARGO) build --release
@@ -33,6 +33,7 @@ test: lint unit fuzz e2e
 
 lint: tools
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 
@@ -40,10 +41,13 @@ unit: tools
 	$(CARGO) test --workspace --exclude pleat-e2e
 
 # Random input for every decoder, and random histories for everything that keeps pages: the same tests
-# as above with many more cases. Bounded: about a minute.
+# as above with many more cases, then the fuzz targets of the codecs, guided by coverage. Bounded: about
+# three minutes, with building.
 FUZZ_CASES ?= 4000
-fuzz: tools
+FUZZ_SECONDS ?= 30
+fuzz: tools fuzz-tools
 	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --release -p pleat-codec -p pleat-store -p pleat-backing -p pleat-engine
+	CARGO="$(CARGO)" CC="$(CC)" fuzz/run $(FUZZ_SECONDS)
 
 # One at a time: each test measures memory and time of whole jobs.
 e2e: build
@@ -64,6 +68,11 @@ tools:
 	[ "$$(uname -sm)" = "Linux x86_64" ] || { ok=no; \
 	  echo "missing: x86_64 Linux; pleat runs nowhere else yet"; }; \
 	[ $$ok = yes ]
+
+# What only fuzzing needs: libFuzzer is in C++.
+fuzz-tools:
+	@command -v $(CXX) >/dev/null || { \
+	  echo "missing: $(CXX)      get it: sudo apt-get install g++"; exit 1; }
 
 clean:
 	$(CARGO) clean

@@ -15,7 +15,7 @@ const PANELS: [Area; 2] = [
 const POINT_RADIUS: f64 = 4.5;
 const FONT: f64 = 13.0;
 /// Width of a letter at that size, rather too much than too little.
-const LETTER: f64 = 7.6;
+const LETTER: f64 = 8.2;
 
 /// Colours that can be read on a background of our own, light or dark as the reader's page.
 const STYLE: &str = "<style>
