@@ -116,7 +116,7 @@ fn a_mistake_costs_one_line_that_names_the_remedy() {
     let (odd, empty) = (write("odd", &[1; 4097]), write("empty", &[]));
     let unmade = dir.path().join("no/such.pages");
     let unmade = unmade.to_str().unwrap();
-    let cases: [(&[&str], &str); 11] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["codec", &odd], "has 4097 bytes"),
         (&["codec", &empty], "pleat bench dump PID FILE"),
         (&["codec", unmade], "pleat bench dump PID FILE"),
@@ -127,6 +127,7 @@ fn a_mistake_costs_one_line_that_names_the_remedy() {
             "pleat bench codec --help",
         ),
         (&["codec"], "FILE"),
+        (&["codec", "--svg", unmade, &good], "choose another"),
         (&["dump", "2000000000", unmade], "ps"),
         (&["dump", "-5", unmade], "pleat bench dump --help"),
         (

@@ -32,7 +32,7 @@ use crate::{Choice, CodecError, Folded, Folder, PageKind, UnknownChoice};
 pub const PASSES: usize = 7;
 
 /// A pool with fewer pages is gone through several times per pass: the clock reads to some 30 ns.
-const PAGES_PER_PASS_MIN: usize = 256;
+const PAGES_PER_PASS_MIN: usize = 64;
 
 /// What one codec does to one pool of pages. Times and bytes are means per page.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,11 +2,12 @@
 
 use super::{svg, Stop};
 use crate::args::BenchCodecArgs;
-use pleat_codec::measure::{measure, table, totals, MeasureError, Measured, Pool};
+use pleat_codec::measure::{measure, table, totals, MeasureError, Measured, Pool, PoolError};
 use pleat_codec::Choice;
 use serde::Serialize;
+use std::fs::File;
 use std::io::{ErrorKind, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// One line of `--json`. Times and bytes are means per page.
 #[derive(Serialize)]
@@ -25,17 +26,28 @@ struct Line<'a> {
 pub fn codec(raw: &BenchCodecArgs) -> Result<(), Stop> {
     let codecs = chosen_codecs(&raw.codec)?;
     let pools = read_pools(&raw.files, raw.pages as usize)?;
+    let plot = raw.svg.as_deref().map(create).transpose()?;
     let measured = measure(&pools, &codecs).map_err(|error| match error {
         MeasureError::UnknownCodec(_) => Stop::mistake(error.to_string()),
         _ => Stop::failure(error.to_string()),
     })?;
-    if let Some(file) = &raw.svg {
-        std::fs::write(file, svg::plot(&totals(&measured)))
-            .map_err(|e| Stop::failure(format!("cannot write {}: {e}", file.display())))?;
+    if let Some(mut plot) = plot {
+        plot.write_all(svg::plot(&totals(&measured)).as_bytes())
+            .map_err(|error| Stop::failure(format!("cannot write the plot: {error}")))?;
     }
     print(&match raw.json {
         true => measured.iter().map(json_line).collect(),
         false => table(&measured),
+    })
+}
+
+/// A new file for the plot, before anything is measured: a wrong name shows at once.
+fn create(file: &Path) -> Result<File, Stop> {
+    File::create(file).map_err(|error| {
+        Stop::mistake(format!(
+            "cannot write {}: {error}: choose another file for --svg",
+            file.display()
+        ))
     })
 }
 
@@ -58,11 +70,8 @@ fn chosen_codecs(named: &[String]) -> Result<Vec<&str>, Stop> {
 fn read_pools(files: &[PathBuf], pages_max: usize) -> Result<Vec<Pool>, Stop> {
     let mut pools: Vec<Pool> = Vec::new();
     for file in files {
-        let pool = Pool::read(file, pages_max).map_err(|error| {
-            Stop::mistake(format!(
-                "{error}: give a file of raw pages, such as 'pleat bench dump PID FILE' writes"
-            ))
-        })?;
+        let pool = Pool::read(file, pages_max)
+            .map_err(|error| Stop::mistake(format!("{error}: {}", remedy(&error))))?;
         if pools.iter().any(|other| other.name == pool.name) {
             return Err(Stop::mistake(format!(
                 "two files are called '{}': rename one, for results go by that name",
@@ -72,6 +81,15 @@ fn read_pools(files: &[PathBuf], pages_max: usize) -> Result<Vec<Pool>, Stop> {
         pools.push(pool);
     }
     Ok(pools)
+}
+
+fn remedy(error: &PoolError) -> &'static str {
+    match error {
+        PoolError::Unreadable { error, .. } if error.kind() == ErrorKind::PermissionDenied => {
+            "run this as a user who may read it"
+        }
+        _ => "give a file of raw pages, such as 'pleat bench dump PID FILE' writes",
+    }
 }
 
 fn json_line(one: &Measured) -> String {
