@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 
 const PAGE: u64 = 4096;
 type Page = [u8; PAGE as usize];
@@ -24,7 +25,7 @@ const LOOKS_PER_PAGE: u64 = 64;
 
 /// Writes the sample, and one line about it.
 pub fn dump(raw: &BenchDumpArgs) -> Result<(), Stop> {
-    let (pid, file) = (raw.pid, raw.file.display());
+    let pid = raw.pid;
     let population = Population::of(pid).map_err(|error| unreadable(pid, &error))?;
     let memory = File::open(format!("/proc/{pid}/mem")).map_err(|error| unreadable(pid, &error))?;
     let sample = sample(&population, raw.pages, raw.seed, |address| {
@@ -36,28 +37,36 @@ pub fn dump(raw: &BenchDumpArgs) -> Result<(), Stop> {
             "process {pid} has no private memory to read but zeros: choose one that holds data"
         )));
     }
-    let mut out = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&raw.file)
-        .map_err(|e| {
-            Stop::mistake(format!(
-                "cannot create {file}: {e}: choose another name or directory"
-            ))
-        })?;
-    out.write_all(sample.pages.as_flattened())
-        .map_err(|e| Stop::failure(format!("cannot write {file}: {e}")))?;
+    write_new(&raw.file, &sample.pages)?;
     // The file is what was asked for; nobody need read the line.
     let _ = writeln!(
         io::stdout(),
-        "{file}: {} of the {} pages of process {pid}; {:.1} % of {} looked at were zero",
+        "{}: {} of the {} pages of process {pid}; {:.1} % of {} looked at were zero",
+        raw.file.display(),
         sample.pages.len(),
         population.pages,
         100.0 * sample.zeros as f64 / sample.looked as f64,
         sample.looked
     );
     Ok(())
+}
+
+/// Writes what may hold secrets: readable by its owner only, and never into a file that others
+/// have open.
+fn write_new(path: &Path, pages: &[Page]) -> Result<(), Stop> {
+    let file = path.display();
+    let mut out = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| {
+            Stop::mistake(format!(
+                "cannot create {file}: {error}: choose another name or directory"
+            ))
+        })?;
+    out.write_all(pages.as_flattened())
+        .map_err(|error| Stop::failure(format!("cannot write {file}: {error}")))
 }
 
 fn unreadable(pid: Pid, error: &io::Error) -> Stop {
