@@ -7,12 +7,17 @@
 
 mod choice;
 mod folder;
+mod lz;
 mod lz4;
+mod lzo;
 mod registry;
+#[cfg(test)]
+mod testing;
 
 pub use choice::{Choice, PageKind, UnknownChoice};
 pub use folder::{Folder, KEEP_BYTES_MAX};
 pub use lz4::Lz4;
+pub use lzo::Lzo;
 
 use pleat_types::{CodecId, Page};
 

@@ -2,7 +2,7 @@
 
 use pleat_types::CodecId;
 
-use crate::{Codec, Lz4};
+use crate::{Codec, Lz4, Lzo};
 
 /// One codec of the list.
 struct Entry {
@@ -12,11 +12,18 @@ struct Entry {
 }
 
 /// Every codec, the default first. An id is stored with pages and never given to another codec.
-const CODECS: &[Entry] = &[Entry {
-    name: Lz4::NAME,
-    id: Lz4::ID,
-    make: || Box::new(Lz4::new()),
-}];
+const CODECS: &[Entry] = &[
+    Entry {
+        name: Lz4::NAME,
+        id: Lz4::ID,
+        make: || Box::new(Lz4::new()),
+    },
+    Entry {
+        name: Lzo::NAME,
+        id: Lzo::ID,
+        make: || Box::new(Lzo::new()),
+    },
+];
 
 const IDS: usize = 16;
 
