@@ -10,6 +10,7 @@ mod folder;
 mod lz;
 mod lz4;
 mod lzo;
+mod lzrw1;
 mod registry;
 #[cfg(test)]
 mod testing;
@@ -18,6 +19,7 @@ pub use choice::{Choice, PageKind, UnknownChoice};
 pub use folder::{Folder, KEEP_BYTES_MAX};
 pub use lz4::Lz4;
 pub use lzo::Lzo;
+pub use lzrw1::Lzrw1;
 
 use pleat_types::{CodecId, Page};
 

@@ -87,6 +87,17 @@ impl<'a> Sink<'a> {
             *byte |= bits;
         }
     }
+
+    /// Overwrites two bytes at `at`, which were written before.
+    #[inline(always)]
+    pub fn patch(&mut self, at: usize, bytes: [u8; 2]) {
+        self.out[at..at + 2].copy_from_slice(&bytes);
+    }
+
+    /// Forgets the last `count` bytes.
+    pub fn take_back(&mut self, count: usize) {
+        self.len = self.len.saturating_sub(count);
+    }
 }
 
 /// Untrusted input of a decoder: every method is `None` when it ends too early.
@@ -105,6 +116,12 @@ impl<'a> Source<'a> {
     #[inline(always)]
     pub fn is_at_end(&self) -> bool {
         self.at >= self.data.len()
+    }
+
+    /// Bytes not yet read.
+    #[inline(always)]
+    pub fn left(&self) -> usize {
+        self.data.len() - self.at
     }
 
     /// The next byte, which stays.

@@ -2,7 +2,7 @@
 
 use pleat_types::CodecId;
 
-use crate::{Codec, Lz4, Lzo};
+use crate::{Codec, Lz4, Lzo, Lzrw1};
 
 /// One codec of the list.
 struct Entry {
@@ -22,6 +22,11 @@ const CODECS: &[Entry] = &[
         name: Lzo::NAME,
         id: Lzo::ID,
         make: || Box::new(Lzo::new()),
+    },
+    Entry {
+        name: Lzrw1::NAME,
+        id: Lzrw1::ID,
+        make: || Box::new(Lzrw1::new()),
     },
 ];
 
