@@ -32,7 +32,7 @@ pub struct UnknownChoice {
 impl Choice {
     /// The names [`Choice::parse`] knows, the default first.
     pub fn names() -> &'static [&'static str] {
-        &["lz4", "lzo", "lzrw1"]
+        &["lz4", "lzo", "lzrw1", "wkdm"]
     }
 
     /// The choice called `name`.

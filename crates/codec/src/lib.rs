@@ -14,12 +14,14 @@ mod lzrw1;
 mod registry;
 #[cfg(test)]
 mod testing;
+mod wkdm;
 
 pub use choice::{Choice, PageKind, UnknownChoice};
 pub use folder::{Folder, KEEP_BYTES_MAX};
 pub use lz4::Lz4;
 pub use lzo::Lzo;
 pub use lzrw1::Lzrw1;
+pub use wkdm::Wkdm;
 
 use pleat_types::{CodecId, Page};
 

@@ -2,7 +2,7 @@
 
 use pleat_types::CodecId;
 
-use crate::{Codec, Lz4, Lzo, Lzrw1};
+use crate::{Codec, Lz4, Lzo, Lzrw1, Wkdm};
 
 /// One codec of the list.
 struct Entry {
@@ -27,6 +27,11 @@ const CODECS: &[Entry] = &[
         name: Lzrw1::NAME,
         id: Lzrw1::ID,
         make: || Box::new(Lzrw1::new()),
+    },
+    Entry {
+        name: Wkdm::NAME,
+        id: Wkdm::ID,
+        make: || Box::new(Wkdm::new()),
     },
 ];
 
