@@ -112,10 +112,7 @@ fn preset_help() -> String {
 }
 
 fn codec_help() -> String {
-    format!(
-        "Codec, instead of the preset's: {}",
-        Choice::names().join(", ")
-    )
+    format!("Codec, instead of the preset's: {}", Choice::help())
 }
 
 /// Prints what the parser has to say: help in full, an error as one line with its remedy.

@@ -23,7 +23,7 @@ fn main() -> std::io::Result<()> {
         return Ok(());
     }
     println!(
-        "{:<16} {:<6} {:>8} {:>9} {:>11} {:>6} {:>6}",
+        "{:<16} {:<12} {:>8} {:>9} {:>11} {:>6} {:>6}",
         "pages of", "codec", "fold us", "unfold us", "bytes/page", "same %", "raw %"
     );
     for file in files {
@@ -89,7 +89,7 @@ fn measure(name: &str, codec: &str, pages: &[Page]) {
         .filter(|(what, _)| matches!(what, Folded::Bytes { codec, .. } if *codec == CodecId::RAW));
     let bytes: usize = folded.iter().map(|(what, _)| stored_bytes(*what)).sum();
     println!(
-        "{name:<16} {codec:<6} {fold_us:>8.2} {unfold_us:>9.2} {:>11.0} {:>6.1} {:>6.1}",
+        "{name:<16} {codec:<12} {fold_us:>8.2} {unfold_us:>9.2} {:>11.0} {:>6.1} {:>6.1}",
         bytes as f64 / pages.len() as f64,
         share(same.count()),
         share(raw.count()),

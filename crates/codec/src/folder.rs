@@ -41,10 +41,11 @@ impl Folder {
         if let Some(word) = repeated_word(page) {
             return Folded::Same(word);
         }
+        self.choice.learn(page);
         let id = self.choice.codec_for(kind);
         let codec = self
             .codecs
-            .get(id)
+            .get(id, &self.choice)
             .expect("a choice names codecs that exist");
         match codec.compress(page, &mut out[..KEEP_BYTES_MAX]) {
             Some(len) => Folded::Bytes { codec: id, len },
@@ -72,7 +73,7 @@ impl Folder {
         if codec != CodecId::RAW {
             let codec = self
                 .codecs
-                .get(codec)
+                .get(codec, &self.choice)
                 .ok_or(CodecError::UnknownCodec(codec.0))?;
             return codec.decompress(bytes, page);
         }
