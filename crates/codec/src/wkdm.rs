@@ -243,25 +243,26 @@ impl Wkdm {
                 tags.copy_from_slice(&(packed >> (2 * i) & 0x0303_0303).to_le_bytes());
             }
             for (bytes, tag) in block.chunks_exact_mut(WORD_BYTES).zip(tags) {
-                let word = match tag {
-                    ZERO => 0,
-                    MISS => {
-                        let word = misses[counts.misses % WORDS];
-                        counts.misses += 1;
-                        dictionary.0[slot_of(word)] = word;
-                        word
-                    }
-                    _ => {
-                        let slot = usize::from(slots[counts.slots % WORDS] & 0xF);
-                        counts.slots += 1;
-                        let same = dictionary.0[slot];
-                        let low = u32::from(lows[counts.lows % WORDS]);
-                        counts.lows += usize::from(tag == PARTIAL);
-                        let similar = same & !LOW_MASK | low;
-                        let word = if tag == PARTIAL { similar } else { same };
-                        dictionary.0[slot] = word;
-                        word
-                    }
+                // Not a match: branches are foreseen better than a jump by a table.
+                let word = if tag == ZERO {
+                    0
+                } else if tag == MISS {
+                    let word = misses[counts.misses % WORDS];
+                    counts.misses += 1;
+                    dictionary.0[slot_of(word)] = word;
+                    word
+                } else if tag == EXACT {
+                    let slot = usize::from(slots[counts.slots % WORDS] & 0xF);
+                    counts.slots += 1;
+                    dictionary.0[slot]
+                } else {
+                    let slot = usize::from(slots[counts.slots % WORDS] & 0xF);
+                    counts.slots += 1;
+                    let low = u32::from(lows[counts.lows % WORDS]);
+                    counts.lows += 1;
+                    let word = dictionary.0[slot] & !LOW_MASK | low;
+                    dictionary.0[slot] = word;
+                    word
                 };
                 bytes.copy_from_slice(&word.to_le_bytes());
             }
