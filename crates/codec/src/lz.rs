@@ -23,18 +23,18 @@ fn load64(page: &Page, at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Where the bytes from `at` stop to repeat those `back` before them, looking from `at` on.
+/// Where the bytes from `at` stop to repeat those `back` before them, looking from `at` to `limit`.
 #[inline(always)]
-pub(crate) fn match_end(page: &Page, at: usize, back: usize) -> usize {
+pub(crate) fn match_end(page: &Page, at: usize, back: usize, limit: usize) -> usize {
     let mut end = at;
-    while end + 8 <= PAGE_SIZE {
+    while end + 8 <= limit {
         let differs = load64(page, end) ^ load64(page, end - back);
         if differs != 0 {
             return end + (differs.trailing_zeros() / 8) as usize;
         }
         end += 8;
     }
-    while end < PAGE_SIZE && page[end] == page[end - back] {
+    while end < limit && page[end] == page[end - back] {
         end += 1;
     }
     end

@@ -64,7 +64,7 @@ impl Lzo {
             }
             let back = at - from;
             put_literals(sink, page, done, at)?;
-            done = match_end(page, at + SEED_BYTES, back);
+            done = match_end(page, at + SEED_BYTES, back, PAGE_SIZE);
             put_match(sink, back, done - at)?;
             at = done;
         }
