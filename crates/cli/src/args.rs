@@ -212,10 +212,7 @@ fn preset_help() -> String {
 }
 
 fn codec_help() -> String {
-    format!(
-        "Codec, instead of the preset's: {}",
-        Choice::names().join(", ")
-    )
+    format!("Codec, instead of the preset's: {}", Choice::help())
 }
 
 fn codecs_help() -> String {

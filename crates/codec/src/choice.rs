@@ -1,8 +1,14 @@
 //! What `--codec` names: which codec compresses which page.
 
-use pleat_types::CodecId;
+use pleat_types::{CodecId, Page};
 
+use crate::dictionary::{Dictionary, Training};
 use crate::registry::id_of;
+use crate::zstd::{LEVELS, LEVEL_DEFAULT};
+use crate::{Lzo, Wkdm, Zstd, ZstdWithDictionary};
+
+/// Behind the name of a zstd choice: with a dictionary of the job.
+const WITH_DICTIONARY: &str = "+dict";
 
 /// Where a page's contents come from; some choices compress the two kinds differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,34 +25,69 @@ pub struct Choice {
     name: String,
     anonymous: CodecId,
     file: CodecId,
+    zstd_level: i32,
+    training: Option<Training>,
 }
 
 /// The name that is no choice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no codec '{name}': choose from {}", Choice::names().join(", "))]
+#[error("there is no codec '{name}': choose from {}", Choice::help())]
 pub struct UnknownChoice {
     /// The name given.
     pub name: String,
 }
 
 impl Choice {
-    /// The names [`Choice::parse`] knows, the default first.
+    /// The names [`Choice::parse`] knows, the default first. Of those of zstd with a level or a
+    /// dictionary there is one each.
     pub fn names() -> &'static [&'static str] {
-        &["lz4"]
+        &[
+            "lz4",
+            "lzo",
+            "lzrw1",
+            "wkdm",
+            "lzowkdm",
+            "zstd",
+            "zstd:6",
+            "zstd:3+dict",
+        ]
     }
 
-    /// The choice called `name`.
+    /// The names, the default first, for a help text.
+    pub fn help() -> String {
+        let plain = Choice::names().iter().filter(|n| !n.contains(':'));
+        let plain: Vec<&str> = plain.copied().collect();
+        let (low, high) = (LEVELS.start(), LEVELS.end());
+        format!(
+            "{}, zstd:LEVEL ({low} to {high}), zstd:LEVEL{WITH_DICTIONARY} (learns from the first pages)",
+            plain.join(", ")
+        )
+    }
+
+    /// The choice called `name`: a codec's name; `lzowkdm`, castro03's lzo for pages of files and wkdm
+    /// for others; `zstd:LEVEL`; or either name of zstd with `+dict` behind it.
     ///
     /// # Errors
-    /// When [`Choice::names`] does not list it.
+    /// When `name` is none of these.
     pub fn parse(name: &str) -> Result<Choice, UnknownChoice> {
         let unknown = || UnknownChoice { name: name.into() };
-        let one = id_of(name).ok_or_else(unknown)?;
-        Ok(Choice {
+        let mut choice = Choice {
             name: name.into(),
-            anonymous: one,
-            file: one,
-        })
+            anonymous: Zstd::ID,
+            file: Zstd::ID,
+            zstd_level: LEVEL_DEFAULT,
+            training: None,
+        };
+        if name == "lzowkdm" {
+            (choice.anonymous, choice.file) = (Wkdm::ID, Lzo::ID);
+        } else if let Some((level, with_dictionary)) = parse_zstd(name) {
+            choice.zstd_level = level.ok_or_else(unknown)?;
+            choice.training = with_dictionary.then(|| Training::new(choice.zstd_level));
+        } else {
+            choice.anonymous = id_of(name).ok_or_else(unknown)?;
+            choice.file = choice.anonymous;
+        }
+        Ok(choice)
     }
 
     /// The name it was parsed from.
@@ -54,25 +95,124 @@ impl Choice {
         &self.name
     }
 
-    /// Which codec compresses a page of this kind.
+    /// Which codec compresses a page of this kind now: that changes once a dictionary is trained.
     pub fn codec_for(&self, kind: PageKind) -> CodecId {
+        if self.dictionary().is_some() {
+            return ZstdWithDictionary::ID;
+        }
         match kind {
             PageKind::Anonymous => self.anonymous,
             PageKind::File => self.file,
         }
     }
+
+    /// Bytes that the choice itself has allocated. 0 without `+dict`; with it, 1 MiB of samples until
+    /// there are enough, some 7 MiB while the dictionary is trained (an estimate; about 100 ms), and
+    /// from then on the dictionary as the library prepares it, 100 to 500 KiB by level; 0 if training
+    /// came to nothing.
+    pub fn bytes_held(&self) -> usize {
+        self.training.as_ref().map_or(0, Training::bytes_held)
+    }
+
+    /// Shows the choice a page about to be compressed, for it to learn from.
+    pub(crate) fn learn(&self, page: &Page) {
+        if let Some(training) = &self.training {
+            training.offer(page);
+        }
+    }
+
+    pub(crate) fn zstd_level(&self) -> i32 {
+        self.zstd_level
+    }
+
+    /// The dictionary of the job, once there is one.
+    pub(crate) fn dictionary(&self) -> Option<&'static Dictionary> {
+        self.training.as_ref()?.dictionary()
+    }
+}
+
+/// The level of a zstd choice (`None` when there is no such level), and whether it has a dictionary;
+/// `None` when it is a choice of something else.
+fn parse_zstd(name: &str) -> Option<(Option<i32>, bool)> {
+    let options = name.strip_prefix(Zstd::NAME)?;
+    let (level, with_dictionary) = match options.strip_suffix(WITH_DICTIONARY) {
+        Some(level) => (level, true),
+        None => (options, false),
+    };
+    let level = match level.strip_prefix(':') {
+        Some(level) => level.parse().ok().filter(|l| *l != 0 && LEVELS.contains(l)),
+        None => level.is_empty().then_some(LEVEL_DEFAULT),
+    };
+    Some((level, with_dictionary))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{testing, Folded, Folder, Lz4};
+    use pleat_types::PAGE_SIZE;
+    use std::sync::Arc;
 
     #[test]
     fn every_listed_name_is_a_choice_and_no_other() {
         for name in Choice::names() {
             assert_eq!(Choice::parse(name).expect("listed").name(), *name);
         }
+        for name in ["zstd:-5", "zstd:19", "zstd+dict", "zstd:-1+dict"] {
+            assert_eq!(Choice::parse(name).expect("described").name(), name);
+        }
+        for name in [
+            "", "zstd:", "zstd:0", "zstd:20", "zstd:-6", "zstd:3+", "zstd1", "lz4+dict",
+        ] {
+            assert!(Choice::parse(name).is_err(), "{name}");
+        }
         let unknown = Choice::parse("lz5").expect_err("no such codec");
-        assert!(unknown.to_string().contains("lz4"), "{unknown}");
+        assert!(unknown.to_string().contains("lz4, "), "{unknown}");
+    }
+
+    #[test]
+    fn lzowkdm_is_wkdm_but_lzo_for_pages_of_files() {
+        let codecs = |name| {
+            let choice = Choice::parse(name).expect("listed");
+            [PageKind::Anonymous, PageKind::File].map(|kind| choice.codec_for(kind))
+        };
+        assert_eq!(codecs("lzowkdm"), [Wkdm::ID, Lzo::ID]);
+        assert_eq!(codecs("lz4"), [Lz4::ID; 2]);
+    }
+
+    fn fold(folder: &mut Folder, page: &Page) -> (CodecId, Vec<u8>) {
+        let mut out = [0; PAGE_SIZE];
+        match folder.fold(page, PageKind::Anonymous, &mut out) {
+            Folded::Bytes { codec, len } => (codec, out[..len].to_vec()),
+            Folded::Same(_) => panic!("not of one word"),
+        }
+    }
+
+    #[test]
+    fn a_dictionary_is_trained_once_and_both_kinds_of_pages_come_back_in_every_folder() {
+        let choice = Arc::new(Choice::parse("zstd:3+dict").expect("listed"));
+        let mut folders = [0; 3].map(|_| Folder::new(&choice));
+        assert_eq!(choice.bytes_held(), 0);
+        let mut folded = Vec::new();
+        for seed in 0..2200 {
+            let folder = &mut folders[seed % 3];
+            folded.push(fold(folder, &testing::text_page(seed as u64)));
+        }
+        assert_eq!(folded[0].0, Zstd::ID);
+        assert_eq!(folded[2199].0, ZstdWithDictionary::ID);
+        let switched = folded.iter().filter(|(id, _)| *id == Zstd::ID).count();
+        assert_eq!(
+            folded[switched].0,
+            ZstdWithDictionary::ID,
+            "only one switch"
+        );
+        assert!(folded[2199].1.len() < folded[0].1.len(), "of use");
+        assert!(choice.bytes_held() > 0);
+        for (seed, (codec, bytes)) in folded.iter().enumerate() {
+            let mut page = [0; PAGE_SIZE];
+            let mut unfold = |folder: &mut Folder| folder.unfold(*codec, bytes, &mut page);
+            unfold(&mut folders[(seed + 1) % 3]).expect("shared by all folders");
+            assert!(page == testing::text_page(seed as u64));
+        }
     }
 }

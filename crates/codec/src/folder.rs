@@ -41,10 +41,11 @@ impl Folder {
         if let Some(word) = repeated_word(page) {
             return Folded::Same(word);
         }
+        self.choice.learn(page);
         let id = self.choice.codec_for(kind);
         let codec = self
             .codecs
-            .get(id)
+            .get(id, &self.choice)
             .expect("a choice names codecs that exist");
         match codec.compress(page, &mut out[..KEEP_BYTES_MAX]) {
             Some(len) => Folded::Bytes { codec: id, len },
@@ -72,7 +73,7 @@ impl Folder {
         if codec != CodecId::RAW {
             let codec = self
                 .codecs
-                .get(codec)
+                .get(codec, &self.choice)
                 .ok_or(CodecError::UnknownCodec(codec.0))?;
             return codec.decompress(bytes, page);
         }
@@ -111,6 +112,7 @@ fn repeated_word(page: &Page) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{any_page, noise, partly_noise};
     use proptest::prelude::*;
 
     fn folder_of(name: &str) -> Folder {
@@ -136,23 +138,6 @@ mod tests {
         }
         assert!(back == *page, "{folded:?} came back different");
         folded
-    }
-
-    fn noise(seed: u64) -> Page {
-        let mut x = seed | 1;
-        std::array::from_fn(|_| {
-            x ^= x << 13;
-            x ^= x >> 7;
-            x ^= x << 17;
-            (x >> 32) as u8
-        })
-    }
-
-    /// `noise_bytes` of noise, the rest zeros.
-    fn partly_noise(seed: u64, noise_bytes: usize) -> Page {
-        let mut page = noise(seed);
-        page[noise_bytes..].fill(0);
-        page
     }
 
     #[test]
@@ -205,20 +190,6 @@ mod tests {
             folder().unfold(CodecId(99), &[1; 10], &mut page),
             Err(CodecError::UnknownCodec(99))
         );
-    }
-
-    fn any_page() -> impl Strategy<Value = Page> {
-        prop_oneof![
-            any::<u64>().prop_map(noise),
-            (any::<u64>(), 0..PAGE_SIZE).prop_map(|(seed, bytes)| partly_noise(seed, bytes)),
-            // A short period, as in arrays of structures.
-            (any::<u64>(), 1..300usize).prop_map(|(seed, period)| {
-                let noise = noise(seed);
-                std::array::from_fn(|i| noise[i % period])
-            }),
-            // Few symbols without a period, as in text.
-            (any::<u64>(), 1..200u8).prop_map(|(seed, symbols)| noise(seed).map(|b| b % symbols)),
-        ]
     }
 
     proptest! {

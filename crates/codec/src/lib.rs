@@ -6,14 +6,26 @@
 #![deny(unsafe_code)]
 
 mod choice;
+mod dictionary;
 mod folder;
+mod lz;
 mod lz4;
+mod lzo;
+mod lzrw1;
 pub mod measure;
 mod registry;
+#[cfg(test)]
+mod testing;
+mod wkdm;
+mod zstd;
 
 pub use choice::{Choice, PageKind, UnknownChoice};
 pub use folder::{Folder, KEEP_BYTES_MAX};
 pub use lz4::Lz4;
+pub use lzo::Lzo;
+pub use lzrw1::Lzrw1;
+pub use wkdm::Wkdm;
+pub use zstd::{Zstd, ZstdWithDictionary};
 
 use pleat_types::{CodecId, Page};
 

@@ -2,21 +2,49 @@
 
 use pleat_types::CodecId;
 
-use crate::{Codec, Lz4};
+use crate::{Choice, Codec, Lz4, Lzo, Lzrw1, Wkdm, Zstd, ZstdWithDictionary};
 
 /// One codec of the list.
 struct Entry {
     name: &'static str,
     id: CodecId,
-    make: fn() -> Box<dyn Codec>,
+    /// `None` when the choice has not (yet) what the codec needs.
+    make: fn(&Choice) -> Option<Box<dyn Codec>>,
 }
 
 /// Every codec, the default first. An id is stored with pages and never given to another codec.
-const CODECS: &[Entry] = &[Entry {
-    name: Lz4::NAME,
-    id: Lz4::ID,
-    make: || Box::new(Lz4::new()),
-}];
+const CODECS: &[Entry] = &[
+    Entry {
+        name: Lz4::NAME,
+        id: Lz4::ID,
+        make: |_| Some(Box::new(Lz4::new())),
+    },
+    Entry {
+        name: Zstd::NAME,
+        id: Zstd::ID,
+        make: |choice| Some(Box::new(Zstd::new(choice.zstd_level()))),
+    },
+    Entry {
+        name: ZstdWithDictionary::NAME,
+        id: ZstdWithDictionary::ID,
+        make: |choice| Some(Box::new(ZstdWithDictionary::new(choice.dictionary()?))),
+    },
+    Entry {
+        name: Lzo::NAME,
+        id: Lzo::ID,
+        make: |_| Some(Box::new(Lzo::new())),
+    },
+    Entry {
+        name: Lzrw1::NAME,
+        id: Lzrw1::ID,
+        make: |_| Some(Box::new(Lzrw1::new())),
+    },
+    Entry {
+        name: Wkdm::NAME,
+        id: Wkdm::ID,
+        make: |_| Some(Box::new(Wkdm::new())),
+    },
+];
 
 const IDS: usize = 16;
 
@@ -27,19 +55,19 @@ pub(crate) struct CodecSet {
 }
 
 impl CodecSet {
-    /// The codec with this id; `None` when there is none.
-    pub fn get(&mut self, id: CodecId) -> Option<&mut dyn Codec> {
+    /// The codec with this id, as `choice` says; `None` when there is none.
+    pub fn get(&mut self, id: CodecId, choice: &Choice) -> Option<&mut dyn Codec> {
         let made = self.made.get_mut(usize::from(id.0))?;
         if made.is_none() {
-            *made = Some(make(id)?);
+            *made = Some(make(id, choice)?);
         }
         Some(made.as_mut()?.as_mut())
     }
 }
 
-fn make(id: CodecId) -> Option<Box<dyn Codec>> {
+fn make(id: CodecId, choice: &Choice) -> Option<Box<dyn Codec>> {
     let entry = CODECS.iter().find(|entry| entry.id == id)?;
-    Some((entry.make)())
+    (entry.make)(choice)
 }
 
 /// The id of the codec called `name`.
@@ -53,13 +81,16 @@ mod tests {
 
     #[test]
     fn every_codec_is_made_under_its_own_name_and_id() {
+        let choice = Choice::parse("lz4").expect("listed");
         let mut set = CodecSet::default();
         for entry in CODECS {
-            let codec = set.get(entry.id).expect("listed");
-            assert_eq!((codec.name(), codec.id()), (entry.name, entry.id));
             assert_eq!(id_of(entry.name), Some(entry.id), "listed twice");
+            match set.get(entry.id, &choice) {
+                Some(codec) => assert_eq!((codec.name(), codec.id()), (entry.name, entry.id)),
+                None => assert_eq!(entry.id, ZstdWithDictionary::ID, "there is no dictionary"),
+            }
         }
-        assert!(set.get(CodecId::RAW).is_none());
-        assert!(set.get(CodecId(IDS as u8)).is_none());
+        assert!(set.get(CodecId::RAW, &choice).is_none());
+        assert!(set.get(CodecId(IDS as u8), &choice).is_none());
     }
 }
