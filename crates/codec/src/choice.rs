@@ -42,6 +42,7 @@ impl Choice {
     /// dictionary there is one each.
     pub fn names() -> &'static [&'static str] {
         &[
+            "fold",
             "lz4",
             "lzo",
             "lzrw1",

@@ -5,8 +5,10 @@
 //! a [`Choice`] is the rule by which pages get theirs.
 #![deny(unsafe_code)]
 
+mod bytes;
 mod choice;
 mod dictionary;
+mod fold;
 mod folder;
 mod lz;
 mod lz4;
@@ -20,6 +22,7 @@ mod wkdm;
 mod zstd;
 
 pub use choice::{Choice, PageKind, UnknownChoice};
+pub use fold::Fold;
 pub use folder::{Folder, KEEP_BYTES_MAX};
 pub use lz4::Lz4;
 pub use lzo::Lzo;

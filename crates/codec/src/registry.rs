@@ -2,7 +2,7 @@
 
 use pleat_types::CodecId;
 
-use crate::{Choice, Codec, Lz4, Lzo, Lzrw1, Wkdm, Zstd, ZstdWithDictionary};
+use crate::{Choice, Codec, Fold, Lz4, Lzo, Lzrw1, Wkdm, Zstd, ZstdWithDictionary};
 
 /// One codec of the list.
 struct Entry {
@@ -14,6 +14,11 @@ struct Entry {
 
 /// Every codec, the default first. An id is stored with pages and never given to another codec.
 const CODECS: &[Entry] = &[
+    Entry {
+        name: Fold::NAME,
+        id: Fold::ID,
+        make: |_| Some(Box::new(Fold::new())),
+    },
     Entry {
         name: Lz4::NAME,
         id: Lz4::ID,

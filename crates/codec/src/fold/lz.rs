@@ -1,0 +1,240 @@
+//! Pages of text, code and other bytes without words: Lempel-Ziv with a window of one page. What is
+//! special to a page: positions are 12 bits, so that an offset and a length share 16; the parts of a
+//! sequence are stored apart, so that neither side branches on where the last one ended; characters of
+//! 7 bits are packed when nothing else is left.
+//!
+//! Stored form (all little-endian):
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 2, 2, 2 | sequences, lengths that did not fit, literals; the top bit of the last: 7-bit literals |
+//! | 2 each sequence | distance in 12 bits, length of the match less 4 in 4 bits |
+//! | 1/2 each sequence | literals before the match |
+//! | 1 or 3 each length of 15 | less 15; 255: more than that, itself in 2 bytes follows |
+//! | 1 each literal | or 7 bytes each 8, the last 8 filled up |
+
+use pleat_types::{Page, PAGE_SIZE};
+
+use super::lanes::{pack_nibbles, Lanes};
+use crate::bytes::window;
+
+/// Zeros before and after the page, for reads past its ends.
+const ROOM: usize = 64;
+const TABLE_BITS: u32 = 12;
+/// Shortest match looked for. One of 4 or 5 saves a byte and costs as much time as one of 20.
+const MATCH_MIN: usize = 7;
+/// Shortest match that can be stored.
+const LENGTH_MIN: usize = 4;
+/// Positions from one look-up to the next, to begin with.
+const STEP: usize = 3;
+/// Look-ups without a match after which the step grows by one.
+const PATIENCE: usize = 8;
+/// Sequences of a page that makes as many as possible.
+const SEQUENCES_MAX: usize = PAGE_SIZE / LENGTH_MIN;
+pub const HEADER: usize = 6;
+const SEVEN_BITS: u16 = 1 << 15;
+/// What 4 bits of length say when there is more.
+const LONG: usize = 15;
+
+/// Working memory of both directions.
+pub struct Lz {
+    table: [u16; 1 << TABLE_BITS],
+    page: [u8; ROOM + PAGE_SIZE + ROOM],
+    matches: [[u8; 2]; SEQUENCES_MAX + 8],
+    literal_lengths: [u8; SEQUENCES_MAX + 8],
+    lengths: [u8; SEQUENCES_MAX + 8],
+    literals: [u8; PAGE_SIZE + ROOM],
+}
+
+impl Lz {
+    pub fn new() -> Self {
+        Lz {
+            table: [0; 1 << TABLE_BITS],
+            page: [0; ROOM + PAGE_SIZE + ROOM],
+            matches: [[0; 2]; SEQUENCES_MAX + 8],
+            literal_lengths: [0; SEQUENCES_MAX + 8],
+            lengths: [0; SEQUENCES_MAX + 8],
+            literals: [0; PAGE_SIZE + ROOM],
+        }
+    }
+
+    #[inline(always)]
+    pub fn begin(&mut self, page: &Page) {
+        self.page[ROOM..ROOM + PAGE_SIZE].copy_from_slice(page);
+        self.table.fill(ROOM as u16);
+    }
+}
+
+/// How much of the parts is filled.
+#[derive(Default)]
+struct Counts {
+    sequences: usize,
+    lengths: usize,
+    literals: usize,
+}
+
+#[inline(always)]
+fn load64(page: &mut [u8], at: usize) -> u64 {
+    u64::from_le_bytes(*window(page, at))
+}
+
+#[inline(always)]
+fn load128(page: &mut [u8], at: usize) -> u128 {
+    u128::from_le_bytes(*window(page, at))
+}
+
+/// Table index of the [`MATCH_MIN`] low bytes.
+#[inline(always)]
+fn hash(bytes: u64) -> usize {
+    let key = bytes << (64 - 8 * MATCH_MIN);
+    (key.wrapping_mul(0x9E37_79B1_85EB_CA87) >> (64 - TABLE_BITS)) as usize
+}
+
+/// Compresses `page`; `None` when it does not fit into `out`.
+#[inline(always)]
+pub fn encode<V: Lanes>(page: &Page, lz: &mut Lz, out: &mut [u8]) -> Option<usize> {
+    lz.begin(page);
+    let counts = parse(lz, out.len())?;
+    assemble::<V>(lz, &counts, out)
+}
+
+/// Finds the matches; positions count from the start of the room before the page. `None` when it
+/// is clear that more than `limit` bytes remain.
+#[inline(always)]
+fn parse(lz: &mut Lz, limit: usize) -> Option<Counts> {
+    let mut counts = Counts::default();
+    let end = ROOM + PAGE_SIZE;
+    let (mut at, mut done) = (ROOM + 1, ROOM);
+    while let Some((found, source)) = search(lz, at) {
+        let change = load64(&mut lz.page, found - 8) ^ load64(&mut lz.page, source - 8);
+        let before = (change.leading_zeros() / 8) as usize;
+        let before = before.min(found - done).min(source - ROOM);
+        let after = common(&mut lz.page, found, source, end - found);
+        let start = found - before;
+        put(lz, &mut counts, done, start, found - source, before + after);
+        at = found + after;
+        done = at;
+        if counts.literals + 2 * counts.sequences > limit {
+            return None;
+        }
+        let inside = load64(&mut lz.page, at - 2);
+        lz.table[hash(inside)] = (at - 2) as u16;
+    }
+    put_literals(lz, &mut counts, done, end);
+    Some(counts)
+}
+
+/// The next position from `at` on that has a match, and where that is.
+#[inline(always)]
+fn search(lz: &mut Lz, mut at: usize) -> Option<(usize, usize)> {
+    let mut patience = STEP * PATIENCE;
+    while at < ROOM + PAGE_SIZE - 12 {
+        let bytes = load64(&mut lz.page, at);
+        let slot = &mut lz.table[hash(bytes)];
+        let source = usize::from(*slot);
+        *slot = at as u16;
+        let next = load64(&mut lz.page, at + 1);
+        lz.table[hash(next)] = (at + 1) as u16;
+        let change = bytes ^ load64(&mut lz.page, source);
+        if change << (64 - 8 * MATCH_MIN) == 0 {
+            return Some((at, source));
+        }
+        at += patience / PATIENCE;
+        patience += 1;
+    }
+    None
+}
+
+/// How many bytes, at most `left`, are equal.
+#[inline(always)]
+fn common(page: &mut [u8], a: usize, b: usize, left: usize) -> usize {
+    let mut len = 0;
+    while len < left {
+        let change = load128(page, a + len) ^ load128(page, b + len);
+        if change != 0 {
+            return (len + change.trailing_zeros() as usize / 8).min(left);
+        }
+        len += 16;
+    }
+    left
+}
+
+#[inline(always)]
+fn put(lz: &mut Lz, counts: &mut Counts, from: usize, to: usize, distance: usize, length: usize) {
+    let literals = to - from;
+    put_literals(lz, counts, from, to);
+    let over = length - LENGTH_MIN;
+    let item = distance as u16 | (over.min(LONG) as u16) << 12;
+    lz.matches[counts.sequences] = item.to_le_bytes();
+    lz.literal_lengths[counts.sequences] = literals.min(LONG) as u8;
+    counts.sequences += 1;
+    put_long(lz, counts, literals);
+    put_long(lz, counts, over);
+}
+
+/// What is left of a length that 4 bits cannot say.
+#[inline(always)]
+fn put_long(lz: &mut Lz, counts: &mut Counts, length: usize) {
+    if length >= LONG + 255 {
+        let [low, high] = (length as u16).to_le_bytes();
+        *window(&mut lz.lengths, counts.lengths) = [255, low, high];
+        counts.lengths += 3;
+        return;
+    }
+    lz.lengths[counts.lengths] = length.wrapping_sub(LONG) as u8;
+    counts.lengths += usize::from(length >= LONG);
+}
+
+#[inline(always)]
+fn put_literals(lz: &mut Lz, counts: &mut Counts, from: usize, to: usize) {
+    let few: [u8; 16] = *window(&mut lz.page, from);
+    *window(&mut lz.literals, counts.literals) = few;
+    if to - from > few.len() {
+        lz.literals[counts.literals..counts.literals + (to - from)]
+            .copy_from_slice(&lz.page[from..to]);
+    }
+    counts.literals += to - from;
+}
+
+/// Puts the parts one behind the other.
+#[inline(always)]
+fn assemble<V: Lanes>(lz: &mut Lz, counts: &Counts, out: &mut [u8]) -> Option<usize> {
+    let literals = &mut lz.literals[..counts.literals.next_multiple_of(8)];
+    literals[counts.literals..].fill(0);
+    let seven_bits = literals.iter().fold(0, |all, byte| all | byte) < 0x80;
+    let literal_bytes = if seven_bits {
+        pack_characters::<V>(&mut lz.literals, counts.literals)
+    } else {
+        counts.literals
+    };
+    let flag = if seven_bits { SEVEN_BITS } else { 0 };
+    let nibbles = &mut lz.literal_lengths[..counts.sequences.next_multiple_of(8)];
+    let nibble_bytes = pack_nibbles::<V>(nibbles, counts.sequences);
+    let pieces: [&[u8]; 7] = [
+        &(counts.sequences as u16).to_le_bytes(),
+        &(counts.lengths as u16).to_le_bytes(),
+        &(counts.literals as u16 | flag).to_le_bytes(),
+        lz.matches[..counts.sequences].as_flattened(),
+        &lz.literal_lengths[..nibble_bytes],
+        &lz.lengths[..counts.lengths],
+        &lz.literals[..literal_bytes],
+    ];
+    let mut at = 0;
+    for piece in pieces {
+        out.get_mut(at..at + piece.len())?.copy_from_slice(piece);
+        at += piece.len();
+    }
+    Some(at)
+}
+
+/// Eight characters to seven bytes, in place; how many bytes that makes.
+#[inline(always)]
+fn pack_characters<V: Lanes>(characters: &mut [u8], count: usize) -> usize {
+    let groups = count.div_ceil(8);
+    for group in 0..groups {
+        let packed = V::pack7(load64(characters, 8 * group));
+        // Its eighth byte is zero and falls on one that was read already.
+        *window(characters, 7 * group) = packed.to_le_bytes();
+    }
+    7 * groups
+}

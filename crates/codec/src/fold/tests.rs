@@ -1,0 +1,2 @@
+//! Tests of `fold`: every level gives the same bytes and gets every page back.
+

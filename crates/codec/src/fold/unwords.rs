@@ -1,0 +1,246 @@
+//! The reverse of `words.rs`.
+
+use pleat_types::Page;
+
+use super::lanes::{unpack_nibbles, Lanes, LANES};
+use super::words::*;
+use crate::bytes::window;
+
+/// Where the stages leave their words for the next; a vector's room beyond the longest.
+pub struct Unparts {
+    /// The stored form with room behind it: a damaged one makes the stages read on there.
+    input: Box<[u8; INPUT]>,
+    codes: [u8; WORDS + LANES],
+    others: [u64; WORDS + LANES],
+    rest_codes: [u8; WORDS + LANES],
+    rest: [u64; WORDS + LANES],
+}
+
+/// As long as every part at its longest, so that no count in the input leads out of it.
+const INPUT: usize = PLANES + (1 + 2 + 1 + 1 + 8 + 4) * WORDS + 8 * LANES;
+
+impl Unparts {
+    pub fn new() -> Self {
+        Unparts {
+            input: Box::new([0; INPUT]),
+            codes: [0; WORDS + LANES],
+            others: [0; WORDS + LANES],
+            rest_codes: [0; WORDS + LANES],
+            rest: [0; WORDS + LANES],
+        }
+    }
+}
+
+/// Decompresses `data` into `page`; `None` when it is damaged, `page` then holds anything.
+#[inline(always)]
+pub fn decode<V: Lanes>(data: &[u8], parts: &mut Unparts, page: &mut Page) -> Option<()> {
+    parts.input.get_mut(..data.len())?.copy_from_slice(data);
+    let planes: [u8; PLANES] = *window(&mut *parts.input, 0);
+    let (mut exacts, mut nears, mut others) = (0, 0, 0);
+    for (low, high) in plane_words(&planes) {
+        exacts += (low & !high).count_ones() as usize;
+        nears += (high & !low).count_ones() as usize;
+        others += (low & high).count_ones() as usize;
+    }
+    let near_at = PLANES + exacts;
+    let codes_at = near_at + 2 * nears;
+    let rest_codes_at = codes_at + others.div_ceil(2);
+    unpack_nibbles::<V>(&mut parts.input[codes_at..], &mut parts.codes, others);
+    let codes = &parts.codes[..others];
+    if codes.iter().any(|&code| u64::from(code) > CODE_REST) {
+        return None;
+    }
+    let is_rest = |&&code: &&u8| u64::from(code) == CODE_REST;
+    let rests = codes.iter().filter(is_rest).count();
+    let rest_bytes_at = rest_codes_at + rests.div_ceil(2);
+    unpack_nibbles::<V>(
+        &mut parts.input[rest_codes_at..],
+        &mut parts.rest_codes,
+        rests,
+    );
+    let other_bytes_at = halves::<V>(parts, rest_bytes_at, rests);
+    let end = numbers::<V>(parts, other_bytes_at, others);
+    repeats::<V>(&planes, parts, near_at, page);
+    (end == data.len()).then_some(())
+}
+
+fn plane_words(planes: &[u8; PLANES]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let word = |bytes: &[u8]| {
+        let mut word = [0; 8];
+        word.copy_from_slice(bytes);
+        u64::from_le_bytes(word)
+    };
+    let (low, high) = planes.split_at(PLANES / 2);
+    let words = low.chunks_exact(8).zip(high.chunks_exact(8));
+    words.map(move |(low, high)| (word(low), word(high)))
+}
+
+/// What lanes are made of: a dictionary word, of which `keep` stays, and `set`. Enters them into the
+/// same slots.
+#[inline(always)]
+fn resolve<V: Lanes>(dictionary: &mut Dictionary, slots: V, keep: V, set: V) -> [u64; LANES] {
+    let (mut kept, mut words) = ([0; LANES], [0; LANES]);
+    keep.store(&mut kept);
+    set.store(&mut words);
+    let slots = slots.to_bytes().to_le_bytes();
+    for (slot, (keep, word)) in slots.into_iter().zip(kept.into_iter().zip(&mut words)) {
+        let slot = &mut dictionary[usize::from(slot)];
+        *word |= *slot & keep;
+        *slot = *word;
+    }
+    words
+}
+
+/// Stage 3: the words of two halves; where its bytes end.
+#[inline(always)]
+fn halves<V: Lanes>(parts: &mut Unparts, mut at: usize, count: usize) -> usize {
+    let mut dictionary: Dictionary = [0; 256];
+    let ones = V::splat(ONES);
+    for group in 0..count.div_ceil(LANES) {
+        let valid = lanes_before(count, group);
+        let codes = window(&mut parts.rest_codes, group * LANES);
+        let code = V::from_bytes(u64::from_le_bytes(*codes));
+        let bit = |at: u64| code.any(V::splat(at)) & valid;
+        let ascii = !code.any(ones) & valid;
+        let (low, high) = (bit(1), bit(2));
+        let low = Tags::new(low & !high, high & !low, low & high);
+        let (first, second) = (bit(4), bit(8));
+        let high = Tags::new(first & !second, second & !first, first & second);
+        let mask = low.bytes::<V>() | high.bytes::<V>() << 4 | bytes_of::<V>(ascii, 0x7F);
+        let items = V::expand_bytes(mask, window(&mut *parts.input, at));
+        at += mask.count_ones() as usize;
+        let items = items.or_else(ascii, unpack_ascii(items));
+        let low = half(
+            &mut dictionary,
+            items.and(V::splat(HALF)),
+            low.with_literals(ascii),
+        );
+        let high = half(
+            &mut dictionary,
+            items.shr::<32>(),
+            high.with_literals(ascii),
+        );
+        let rest: &mut [u64; LANES] = window(&mut parts.rest, group * LANES);
+        for (rest, (low, high)) in rest.iter_mut().zip(low.into_iter().zip(high)) {
+            *rest = low | high << 32;
+        }
+    }
+    at
+}
+
+/// What eight words or halves are.
+#[derive(Clone, Copy)]
+struct Tags {
+    exact: u8,
+    near: u8,
+    literal: u8,
+}
+
+impl Tags {
+    #[inline(always)]
+    fn new(exact: u8, near: u8, literal: u8) -> Self {
+        Tags {
+            exact,
+            near,
+            literal,
+        }
+    }
+
+    #[inline(always)]
+    fn with_literals(self, more: u8) -> Self {
+        Tags::new(self.exact, self.near, self.literal | more)
+    }
+
+    #[inline(always)]
+    fn bytes<V: Lanes>(self) -> u64 {
+        bytes_of::<V>(self.exact, 0x01)
+            | bytes_of::<V>(self.near, 0x03)
+            | bytes_of::<V>(self.literal, 0x0F)
+    }
+}
+
+#[inline(always)]
+fn half<V: Lanes>(dictionary: &mut Dictionary, item: V, tags: Tags) -> [u64; LANES] {
+    let zero = V::splat(0);
+    // A literal of zero is none (only damaged input has it); it does not enter the dictionary either.
+    let literal = tags.literal & item.any(V::splat(ONES));
+    let slots = V::splat(NOWHERE)
+        .or_else(literal, slot(item.shr::<10>()))
+        .or_else(tags.near, item.shr::<10>())
+        .or_else(tags.exact, item.and(V::splat(63)));
+    let keep = zero
+        .or_else(tags.exact, V::splat(HALF))
+        .or_else(tags.near, V::splat(HALF & !NEAR_HALF));
+    let set = zero
+        .or_else(tags.near, item.and(V::splat(NEAR_HALF)))
+        .or_else(literal, item);
+    resolve(dictionary, slots, keep, set)
+}
+
+/// Stage 2: the words that are no repeats; where its bytes end.
+#[inline(always)]
+fn numbers<V: Lanes>(parts: &mut Unparts, mut at: usize, count: usize) -> usize {
+    let ones = V::splat(ONES);
+    let mut rests = 0;
+    for group in 0..count.div_ceil(LANES) {
+        let valid = lanes_before(count, group);
+        let codes = window(&mut parts.codes, group * LANES);
+        let code = V::from_bytes(u64::from_le_bytes(*codes));
+        let is = |what| !code.xor(V::splat(what)).any(ones) & valid;
+        let (one, two, three) = (is(CODE_U8), is(CODE_U16), is(CODE_U24));
+        let rest = is(CODE_REST);
+        let mask = number_bytes::<V>(one, two, three);
+        let item = V::expand_bytes(mask, window(&mut *parts.input, at));
+        at += mask.count_ones() as usize;
+        let rest_words = V::expand(rest, window(&mut parts.rest, rests));
+        rests += rest.count_ones() as usize;
+        let words = code
+            .or_else(one | two | three, item)
+            .or_else(rest, rest_words);
+        words.store(window(&mut parts.others, group * LANES));
+    }
+    at
+}
+
+/// Stage 1: the page.
+#[inline(always)]
+fn repeats<V: Lanes>(
+    planes: &[u8; PLANES],
+    parts: &mut Unparts,
+    mut near_at: usize,
+    page: &mut Page,
+) {
+    let mut dictionary: Dictionary = [0; 256];
+    let (mut exact_at, mut others) = (PLANES, 0);
+    let ones = V::splat(ONES);
+    let (first, second) = planes.split_at(PLANES / 2);
+    let lines = page.chunks_exact_mut(8 * LANES);
+    for (line, (&low, &high)) in lines.zip(first.iter().zip(second)) {
+        let (exact, near, other) = (low & !high, high & !low, low & high);
+        let packed = u64::from_le_bytes(*window(&mut *parts.input, exact_at));
+        let exact_slots = V::from_bytes(V::expand_word(exact, packed));
+        exact_at += exact.count_ones() as usize;
+        let items = V::expand_bytes(
+            bytes_of::<V>(near, 0x03),
+            window(&mut *parts.input, near_at),
+        );
+        near_at += 2 * near.count_ones() as usize;
+        let words = V::expand(other, window(&mut parts.others, others));
+        others += other.count_ones() as usize;
+
+        let key = words.shr::<13>();
+        let slots = V::splat(NOWHERE)
+            .or_else(exact, exact_slots.and(V::splat(63)))
+            .or_else(near, items.shr::<10>())
+            .or_else(key.any(ones), slot(key));
+        let keep = V::splat(0)
+            .or_else(exact, ones)
+            .or_else(near, V::splat(!NEAR));
+        let low_bits = items.and(V::splat(NEAR >> 3)).shl::<3>();
+        let set = words.or_else(near, low_bits);
+        let words = resolve(&mut dictionary, slots, keep, set);
+        for (bytes, word) in line.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+}
