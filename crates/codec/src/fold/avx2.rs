@@ -257,6 +257,18 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    fn pack6(x: u64) -> u64 {
+        // SAFETY: above.
+        unsafe { _pext_u64(x, 0x3F3F_3F3F_3F3F_3F3F) }
+    }
+
+    #[inline(always)]
+    fn unpack6(x: u64) -> u64 {
+        // SAFETY: above.
+        unsafe { _pdep_u64(x, 0x3F3F_3F3F_3F3F_3F3F) }
+    }
+
+    #[inline(always)]
     fn pack4(x: u64) -> u32 {
         // SAFETY: above.
         unsafe { _pext_u64(x, 0x0F0F_0F0F_0F0F_0F0F) as u32 }

@@ -76,6 +76,22 @@ pub trait Lanes: Copy {
         x & 0x007F_007F_007F_007F | (x << 1) & 0x7F00_7F00_7F00_7F00
     }
 
+    /// The low 6 bits of eight bytes side by side in 48 bits.
+    #[inline(always)]
+    fn pack6(x: u64) -> u64 {
+        let x = x & 0x003F_003F_003F_003F | (x & 0x3F00_3F00_3F00_3F00) >> 2;
+        let x = x & 0x0000_0FFF_0000_0FFF | (x & 0x0FFF_0000_0FFF_0000) >> 4;
+        x & 0x00FF_FFFF | (x & 0x00FF_FFFF_0000_0000) >> 8
+    }
+
+    /// The reverse of [`pack6`](Self::pack6).
+    #[inline(always)]
+    fn unpack6(x: u64) -> u64 {
+        let x = x & 0x00FF_FFFF | (x << 8) & 0x00FF_FFFF_0000_0000;
+        let x = x & 0x0000_0FFF_0000_0FFF | (x << 4) & 0x0FFF_0000_0FFF_0000;
+        x & 0x003F_003F_003F_003F | (x << 2) & 0x3F00_3F00_3F00_3F00
+    }
+
     /// The low 4 bits of eight bytes side by side.
     #[inline(always)]
     fn pack4(x: u64) -> u32 {
@@ -95,24 +111,52 @@ pub trait Lanes: Copy {
     }
 }
 
-/// Two nibbles to a byte; how many bytes that makes. The last vector of either may be cut short.
+/// Packs the low 4 bits of `count` values, two to a byte, in place; how many bytes that makes. Values
+/// up to the next multiple of eight are overwritten.
 #[inline(always)]
-pub fn pack_nibbles<V: Lanes>(nibbles: &mut [u8], count: usize) -> usize {
-    nibbles[count..].fill(0);
+pub fn pack_nibbles<V: Lanes>(values: &mut [u8], count: usize) -> usize {
+    values[count..count.next_multiple_of(8)].fill(0);
     for at in (0..count).step_by(8) {
-        let packed = V::pack4(u64::from_le_bytes(*window(nibbles, at)));
-        *window(nibbles, at / 2) = packed.to_le_bytes();
+        let packed = V::pack4(u64::from_le_bytes(*window(values, at)));
+        *window(values, at / 2) = packed.to_le_bytes();
     }
     count.div_ceil(2)
 }
 
-/// The reverse: the nibbles of `bytes`.
+/// The reverse of [`pack_nibbles`]; reads and writes up to a multiple of eight values.
 #[inline(always)]
-pub fn unpack_nibbles<V: Lanes>(bytes: &mut [u8], nibbles: &mut [u8], count: usize) {
+pub fn unpack_nibbles<V: Lanes>(bytes: &mut [u8], values: &mut [u8], count: usize) {
     for at in (0..count).step_by(8) {
         let packed = u32::from_le_bytes(*window(bytes, at / 2));
-        *window(nibbles, at) = V::unpack4(packed).to_le_bytes();
+        *window(values, at) = V::unpack4(packed).to_le_bytes();
     }
+}
+
+/// As [`pack_nibbles`] with 6 bits, four to three bytes.
+#[inline(always)]
+pub fn pack_slots<V: Lanes>(values: &mut [u8], count: usize) -> usize {
+    values[count..count.next_multiple_of(8)].fill(0);
+    for at in (0..count).step_by(8) {
+        let packed = V::pack6(u64::from_le_bytes(*window(values, at)));
+        // Its two upper bytes are zero and fall on values that were read already.
+        *window(values, at / 8 * 6) = packed.to_le_bytes();
+    }
+    slot_bytes(count)
+}
+
+/// The reverse of [`pack_slots`].
+#[inline(always)]
+pub fn unpack_slots<V: Lanes>(bytes: &mut [u8], values: &mut [u8], count: usize) {
+    for at in (0..count).step_by(8) {
+        let packed = u64::from_le_bytes(*window(bytes, at / 8 * 6));
+        *window(values, at) = V::unpack6(packed).to_le_bytes();
+    }
+}
+
+/// Bytes that so many packed slots take.
+#[inline(always)]
+pub fn slot_bytes(count: usize) -> usize {
+    (6 * count).div_ceil(8)
 }
 
 /// Plain arrays.

@@ -1,48 +1,47 @@
 //! Pages of text, code and other bytes without words: Lempel-Ziv with a window of one page. What is
-//! special to a page: positions are 12 bits, so that an offset and a length share 16; the parts of a
-//! sequence are stored apart, so that neither side branches on where the last one ended; characters of
-//! 7 bits are packed when nothing else is left.
+//! special to a page: positions are 12 bits, so that a sequence takes 3 bytes; lengths that do not fit
+//! there are rare, and the parts are stored apart, so that neither side branches on where the last
+//! one ended; characters of 7 bits are packed when nothing else is left.
 //!
 //! Stored form (all little-endian):
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 2, 2, 2 | sequences, lengths that did not fit, literals; the top bit of the last: 7-bit literals |
-//! | 2 each sequence | distance in 12 bits, length of the match less 4 in 4 bits |
-//! | 1/2 each sequence | literals before the match |
-//! | 1 or 3 each length of 15 | less 15; 255: more than that, itself in 2 bytes follows |
+//! | 2, 2 | sequences; literals, the top bit set when they are packed |
+//! | 3 each sequence | 12 bits distance, 6 bits length of the match less 4, 6 bits literals before it |
+//! | 2 each 63 literals | how many there are |
 //! | 1 each literal | or 7 bytes each 8, the last 8 filled up |
 
 use pleat_types::{Page, PAGE_SIZE};
 
-use super::lanes::{pack_nibbles, Lanes};
+use super::lanes::Lanes;
 use crate::bytes::window;
 
 /// Zeros before and after the page, for reads past its ends.
 const ROOM: usize = 64;
 const TABLE_BITS: u32 = 12;
-/// Shortest match looked for. One of 4 or 5 saves a byte and costs as much time as one of 20.
-const MATCH_MIN: usize = 7;
 /// Shortest match that can be stored.
-const LENGTH_MIN: usize = 4;
-/// Positions from one look-up to the next, to begin with.
-const STEP: usize = 3;
+pub const LENGTH_MIN: usize = 4;
 /// Look-ups without a match after which the step grows by one.
 const PATIENCE: usize = 8;
 /// Sequences of a page that makes as many as possible.
 const SEQUENCES_MAX: usize = PAGE_SIZE / LENGTH_MIN;
-pub const HEADER: usize = 6;
-const SEVEN_BITS: u16 = 1 << 15;
-/// What 4 bits of length say when there is more.
-const LONG: usize = 15;
+pub const HEADER: usize = 4;
+/// Bytes of a sequence.
+pub const SEQUENCE: usize = 3;
+/// Flag of packed literals.
+pub const SEVEN_BITS: u16 = 1 << 15;
+/// What 6 bits say of literals when there are as many or more.
+pub const LONG: usize = 63;
+/// Longest match of one sequence.
+const LENGTH_MAX: usize = LENGTH_MIN + 63;
 
 /// Working memory of both directions.
 pub struct Lz {
     table: [u16; 1 << TABLE_BITS],
     page: [u8; ROOM + PAGE_SIZE + ROOM],
-    matches: [[u8; 2]; SEQUENCES_MAX + 8],
-    literal_lengths: [u8; SEQUENCES_MAX + 8],
-    lengths: [u8; SEQUENCES_MAX + 8],
+    sequences: [u8; SEQUENCE * SEQUENCES_MAX + 8],
+    long: [[u8; 2]; PAGE_SIZE / LONG + 1],
     literals: [u8; PAGE_SIZE + ROOM],
 }
 
@@ -51,9 +50,8 @@ impl Lz {
         Lz {
             table: [0; 1 << TABLE_BITS],
             page: [0; ROOM + PAGE_SIZE + ROOM],
-            matches: [[0; 2]; SEQUENCES_MAX + 8],
-            literal_lengths: [0; SEQUENCES_MAX + 8],
-            lengths: [0; SEQUENCES_MAX + 8],
+            sequences: [0; SEQUENCE * SEQUENCES_MAX + 8],
+            long: [[0; 2]; PAGE_SIZE / LONG + 1],
             literals: [0; PAGE_SIZE + ROOM],
         }
     }
@@ -69,7 +67,7 @@ impl Lz {
 #[derive(Default)]
 struct Counts {
     sequences: usize,
-    lengths: usize,
+    long: usize,
     literals: usize,
 }
 
@@ -83,29 +81,53 @@ fn load128(page: &mut [u8], at: usize) -> u128 {
     u128::from_le_bytes(*window(page, at))
 }
 
-/// Table index of the [`MATCH_MIN`] low bytes.
-#[inline(always)]
-fn hash(bytes: u64) -> usize {
-    let key = bytes << (64 - 8 * MATCH_MIN);
-    (key.wrapping_mul(0x9E37_79B1_85EB_CA87) >> (64 - TABLE_BITS)) as usize
+/// How matches are looked for.
+pub trait Search {
+    /// Shortest match looked for. One of 4 or 5 saves a byte or two and takes as long as one of 20.
+    const MATCH_MIN: usize;
+    /// Positions from one look-up to the next, to begin with.
+    const STEP: usize;
+
+    /// Table index of the [`MATCH_MIN`](Self::MATCH_MIN) low bytes.
+    #[inline(always)]
+    fn hash(bytes: u64) -> usize {
+        let key = bytes << (64 - 8 * Self::MATCH_MIN);
+        (key.wrapping_mul(0x9E37_79B1_85EB_CA87) >> (64 - TABLE_BITS)) as usize
+    }
+}
+
+/// For text, in which what repeats is words.
+pub struct Text;
+
+impl Search for Text {
+    const MATCH_MIN: usize = 7;
+    const STEP: usize = 3;
+}
+
+/// For code and other bytes, where matches are short.
+pub struct Binary;
+
+impl Search for Binary {
+    const MATCH_MIN: usize = 5;
+    const STEP: usize = 2;
 }
 
 /// Compresses `page`; `None` when it does not fit into `out`.
 #[inline(always)]
-pub fn encode<V: Lanes>(page: &Page, lz: &mut Lz, out: &mut [u8]) -> Option<usize> {
+pub fn encode<V: Lanes, S: Search>(page: &Page, lz: &mut Lz, out: &mut [u8]) -> Option<usize> {
     lz.begin(page);
-    let counts = parse(lz, out.len())?;
+    let counts = parse::<S>(lz, out.len())?;
     assemble::<V>(lz, &counts, out)
 }
 
 /// Finds the matches; positions count from the start of the room before the page. `None` when it
 /// is clear that more than `limit` bytes remain.
 #[inline(always)]
-fn parse(lz: &mut Lz, limit: usize) -> Option<Counts> {
+fn parse<S: Search>(lz: &mut Lz, limit: usize) -> Option<Counts> {
     let mut counts = Counts::default();
     let end = ROOM + PAGE_SIZE;
     let (mut at, mut done) = (ROOM + 1, ROOM);
-    while let Some((found, source)) = search(lz, at) {
+    while let Some((found, source)) = search::<S>(lz, at) {
         let change = load64(&mut lz.page, found - 8) ^ load64(&mut lz.page, source - 8);
         let before = (change.leading_zeros() / 8) as usize;
         let before = before.min(found - done).min(source - ROOM);
@@ -114,11 +136,11 @@ fn parse(lz: &mut Lz, limit: usize) -> Option<Counts> {
         put(lz, &mut counts, done, start, found - source, before + after);
         at = found + after;
         done = at;
-        if counts.literals + 2 * counts.sequences > limit {
+        if counts.literals + SEQUENCE * counts.sequences > limit {
             return None;
         }
         let inside = load64(&mut lz.page, at - 2);
-        lz.table[hash(inside)] = (at - 2) as u16;
+        lz.table[S::hash(inside)] = (at - 2) as u16;
     }
     put_literals(lz, &mut counts, done, end);
     Some(counts)
@@ -126,17 +148,17 @@ fn parse(lz: &mut Lz, limit: usize) -> Option<Counts> {
 
 /// The next position from `at` on that has a match, and where that is.
 #[inline(always)]
-fn search(lz: &mut Lz, mut at: usize) -> Option<(usize, usize)> {
-    let mut patience = STEP * PATIENCE;
+fn search<S: Search>(lz: &mut Lz, mut at: usize) -> Option<(usize, usize)> {
+    let mut patience = S::STEP * PATIENCE;
     while at < ROOM + PAGE_SIZE - 12 {
         let bytes = load64(&mut lz.page, at);
-        let slot = &mut lz.table[hash(bytes)];
+        let slot = &mut lz.table[S::hash(bytes)];
         let source = usize::from(*slot);
         *slot = at as u16;
         let next = load64(&mut lz.page, at + 1);
-        lz.table[hash(next)] = (at + 1) as u16;
+        lz.table[S::hash(next)] = (at + 1) as u16;
         let change = bytes ^ load64(&mut lz.page, source);
-        if change << (64 - 8 * MATCH_MIN) == 0 {
+        if change << (64 - 8 * S::MATCH_MIN) == 0 {
             return Some((at, source));
         }
         at += patience / PATIENCE;
@@ -163,26 +185,27 @@ fn common(page: &mut [u8], a: usize, b: usize, left: usize) -> usize {
 fn put(lz: &mut Lz, counts: &mut Counts, from: usize, to: usize, distance: usize, length: usize) {
     let literals = to - from;
     put_literals(lz, counts, from, to);
-    let over = length - LENGTH_MIN;
-    let item = distance as u16 | (over.min(LONG) as u16) << 12;
-    lz.matches[counts.sequences] = item.to_le_bytes();
-    lz.literal_lengths[counts.sequences] = literals.min(LONG) as u8;
-    counts.sequences += 1;
-    put_long(lz, counts, literals);
-    put_long(lz, counts, over);
+    if literals >= LONG {
+        lz.long[counts.long] = (literals as u16).to_le_bytes();
+        counts.long += 1;
+    }
+    let mut left = length;
+    // What is left over must not be shorter than what can be stored.
+    while left > LENGTH_MAX {
+        let some = LENGTH_MAX.min(left - LENGTH_MIN);
+        let before = if left == length { literals } else { 0 };
+        put_sequence(lz, counts, before, distance, some);
+        left -= some;
+    }
+    let before = if left == length { literals } else { 0 };
+    put_sequence(lz, counts, before, distance, left);
 }
 
-/// What is left of a length that 4 bits cannot say.
 #[inline(always)]
-fn put_long(lz: &mut Lz, counts: &mut Counts, length: usize) {
-    if length >= LONG + 255 {
-        let [low, high] = (length as u16).to_le_bytes();
-        *window(&mut lz.lengths, counts.lengths) = [255, low, high];
-        counts.lengths += 3;
-        return;
-    }
-    lz.lengths[counts.lengths] = length.wrapping_sub(LONG) as u8;
-    counts.lengths += usize::from(length >= LONG);
+fn put_sequence(lz: &mut Lz, counts: &mut Counts, literals: usize, distance: usize, length: usize) {
+    let item = distance | (length - LENGTH_MIN) << 12 | literals.min(LONG) << 18;
+    *window(&mut lz.sequences, SEQUENCE * counts.sequences) = (item as u32).to_le_bytes();
+    counts.sequences += 1;
 }
 
 #[inline(always)]
@@ -208,15 +231,11 @@ fn assemble<V: Lanes>(lz: &mut Lz, counts: &Counts, out: &mut [u8]) -> Option<us
         counts.literals
     };
     let flag = if seven_bits { SEVEN_BITS } else { 0 };
-    let nibbles = &mut lz.literal_lengths[..counts.sequences.next_multiple_of(8)];
-    let nibble_bytes = pack_nibbles::<V>(nibbles, counts.sequences);
-    let pieces: [&[u8]; 7] = [
+    let pieces: [&[u8]; 5] = [
         &(counts.sequences as u16).to_le_bytes(),
-        &(counts.lengths as u16).to_le_bytes(),
         &(counts.literals as u16 | flag).to_le_bytes(),
-        lz.matches[..counts.sequences].as_flattened(),
-        &lz.literal_lengths[..nibble_bytes],
-        &lz.lengths[..counts.lengths],
+        &lz.sequences[..SEQUENCE * counts.sequences],
+        lz.long[..counts.long].as_flattened(),
         &lz.literals[..literal_bytes],
     ];
     let mut at = 0;

@@ -10,6 +10,7 @@ mod avx2;
 mod avx512;
 mod lanes;
 mod lz;
+mod patterns;
 mod unlz;
 mod unwords;
 mod words;
@@ -33,6 +34,8 @@ const WORDS_ZEROS_MIN: usize = PAGE_SIZE / 5;
 const DISTINCT_MAX: u32 = 125;
 const SAMPLE_STARTS: [usize; 4] = [320, 1408, 2496, 3584];
 const SAMPLE_BYTES: usize = 64;
+/// Words that leave more bytes of literals than this are worth a try with Lempel-Ziv.
+const LITERALS_MAX: usize = 1700;
 
 /// Which instructions the CPU has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +67,7 @@ pub struct Fold {
     unwords: Box<unwords::Unparts>,
     lz: Box<lz::Lz>,
     unlz: Box<unlz::Unlz>,
+    other: Box<Page>,
 }
 
 impl Fold {
@@ -84,6 +88,7 @@ impl Fold {
             unwords: Box::new(unwords::Unparts::new()),
             lz: Box::new(lz::Lz::new()),
             unlz: Box::new(unlz::Unlz::new()),
+            other: Box::new([0; PAGE_SIZE]),
         }
     }
 }
@@ -115,17 +120,38 @@ impl Codec for Fold {
 #[inline(always)]
 fn compress<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8]) -> Option<usize> {
     let (method, stored) = out.split_first_mut()?;
+    let mut sample = None;
+    let mut words = None;
     if zeros(page) >= WORDS_ZEROS_MIN {
-        if let Some(len) = words::encode::<V>(page, &mut fold.words, stored) {
-            *method = WORDS;
-            return Some(1 + len);
+        words = words::encode::<V>(page, &mut fold.words, stored);
+    } else {
+        let looked = Sample::of(page);
+        if looked.distinct > DISTINCT_MAX {
+            return None;
         }
-    } else if is_noise(page) {
-        return None;
+        sample = Some(looked);
     }
-    let len = lz::encode::<V>(page, &mut fold.lz, stored)?;
-    *method = LZ;
-    Some(1 + len)
+    if let Some(encoded) = words
+        .as_ref()
+        .filter(|words| words.literals <= LITERALS_MAX)
+    {
+        *method = WORDS;
+        return Some(1 + encoded.len);
+    }
+    // Lempel-Ziv has to be shorter than what there is already, and must not overwrite it before.
+    let limit = words.as_ref().map_or(stored.len(), |words| words.len);
+    let other = &mut fold.other[..limit.min(PAGE_SIZE)];
+    let len = match sample {
+        Some(sample) if sample.is_text => lz::encode::<V, lz::Text>(page, &mut fold.lz, other),
+        _ => lz::encode::<V, lz::Binary>(page, &mut fold.lz, other),
+    };
+    if let Some(len) = len {
+        *method = LZ;
+        stored[..len].copy_from_slice(&other[..len]);
+        return Some(1 + len);
+    }
+    *method = WORDS;
+    words.map(|words| 1 + words.len)
 }
 
 #[inline(always)]
@@ -149,15 +175,28 @@ fn zeros(page: &Page) -> usize {
     counts.into_iter().map(usize::from).sum()
 }
 
-#[inline(always)]
-fn is_noise(page: &Page) -> bool {
-    let mut seen = [0u64; 4];
-    for start in SAMPLE_STARTS {
-        for &byte in &page[start..start + SAMPLE_BYTES] {
-            seen[usize::from(byte >> 6)] |= 1 << (byte & 63);
+/// What a few lines of the page look like.
+struct Sample {
+    /// How many different bytes there are.
+    distinct: u32,
+    /// Whether all are 7-bit characters.
+    is_text: bool,
+}
+
+impl Sample {
+    #[inline(always)]
+    fn of(page: &Page) -> Sample {
+        let mut seen = [0u64; 4];
+        for start in SAMPLE_STARTS {
+            for &byte in &page[start..start + SAMPLE_BYTES] {
+                seen[usize::from(byte >> 6)] |= 1 << (byte & 63);
+            }
+        }
+        Sample {
+            distinct: seen.iter().map(|word| word.count_ones()).sum(),
+            is_text: seen[2] | seen[3] == 0,
         }
     }
-    seen.iter().map(|word| word.count_ones()).sum::<u32>() > DISTINCT_MAX
 }
 
 /// The same two functions compiled for each level.

@@ -3,10 +3,11 @@
 use pleat_types::{Page, PAGE_SIZE};
 
 use super::lanes::Lanes;
+use super::lz::{HEADER, LENGTH_MIN, LONG, SEQUENCE, SEVEN_BITS};
 use crate::bytes::window;
 
-/// Longest stored form: a page of literals and the parts of as many sequences as there can be.
-const INPUT: usize = 3 * PAGE_SIZE;
+/// Longest input taken; what `lz.rs` makes is much shorter.
+const INPUT: usize = 2 * PAGE_SIZE;
 /// Room for copies that end beyond their length.
 const ROOM: usize = 64;
 /// A copy's unit. Two are always copied: a branch that is often wrong costs more.
@@ -29,44 +30,31 @@ impl Unlz {
     }
 }
 
-/// Where the parts of the input begin, and how many there are.
-struct Parts {
+/// What the header says.
+struct Header {
     sequences: usize,
-    matches: usize,
-    literal_lengths: usize,
-    lengths: usize,
     literals: usize,
-    literal_count: usize,
     seven_bits: bool,
 }
 
-impl Parts {
-    /// Reads the header of an input of `len` bytes; `None` when the parts do not fill it.
+impl Header {
     #[inline(always)]
-    fn read(input: &mut [u8], len: usize) -> Option<Parts> {
+    fn read(input: &mut [u8]) -> Header {
         let mut count = |at| u16::from_le_bytes(*window(input, at));
-        let (sequences, lengths, literals) = (count(0), count(2), count(4));
-        let seven_bits = literals >> 15 != 0;
-        let literal_count = usize::from(literals & 0x7FFF);
-        let sequences = usize::from(sequences);
-        let literal_lengths = super::lz::HEADER + 2 * sequences;
-        let lengths_at = literal_lengths + sequences.div_ceil(2);
-        let literals_at = lengths_at + usize::from(lengths);
-        let literal_bytes = if seven_bits {
-            7 * literal_count.div_ceil(8)
+        let (sequences, literals) = (count(0), count(2));
+        Header {
+            sequences: sequences.into(),
+            literals: (literals & !SEVEN_BITS).into(),
+            seven_bits: literals & SEVEN_BITS != 0,
+        }
+    }
+
+    fn literal_bytes(&self) -> usize {
+        if self.seven_bits {
+            7 * self.literals.div_ceil(8)
         } else {
-            literal_count
-        };
-        let fits = literal_count <= PAGE_SIZE && literals_at + literal_bytes == len;
-        fits.then_some(Parts {
-            sequences,
-            matches: super::lz::HEADER,
-            literal_lengths,
-            lengths: lengths_at,
-            literals: literals_at,
-            literal_count,
-            seven_bits,
-        })
+            self.literals
+        }
     }
 }
 
@@ -77,20 +65,21 @@ pub fn decode<V: Lanes>(data: &[u8], lz: &mut Unlz, page: &mut Page) -> Option<(
         return None;
     }
     lz.input[..data.len()].copy_from_slice(data);
-    let parts = Parts::read(&mut lz.input, data.len())?;
-    if parts.seven_bits {
-        unpack_characters::<V>(
-            &mut lz.input[parts.literals..],
-            &mut lz.characters,
-            parts.literal_count,
-        );
-    } else {
-        let literals = &lz.input[parts.literals..parts.literals + parts.literal_count];
-        lz.characters[..parts.literal_count].copy_from_slice(literals);
+    let header = Header::read(&mut lz.input);
+    let long_at = HEADER + SEQUENCE * header.sequences;
+    let literals_at = data.len().checked_sub(header.literal_bytes())?;
+    if header.literals > PAGE_SIZE || literals_at < long_at {
+        return None;
     }
-    replay(lz, &parts)?;
+    if header.seven_bits {
+        let packed = &mut lz.input[literals_at..];
+        unpack_characters::<V>(packed, &mut lz.characters, header.literals);
+    } else {
+        lz.characters[..header.literals].copy_from_slice(&lz.input[literals_at..data.len()]);
+    }
+    let long_end = replay(lz, &header, long_at)?;
     page.copy_from_slice(&lz.page[..PAGE_SIZE]);
-    Some(())
+    (long_end == literals_at).then_some(())
 }
 
 #[inline(always)]
@@ -105,19 +94,24 @@ fn unpack_characters<V: Lanes>(
     }
 }
 
-/// Does what the sequences say; `None` when they do not make exactly a page.
+/// Does what the sequences say; `None` when they do not make exactly a page, else where the long
+/// counts of literals end, the first of which is at `long`.
 #[inline(always)]
-fn replay(lz: &mut Unlz, parts: &Parts) -> Option<()> {
-    let (mut at, mut literal, mut lengths) = (0, 0, parts.lengths);
-    for sequence in 0..parts.sequences {
-        let item: [u8; 2] = *window(&mut lz.input, parts.matches + 2 * sequence);
-        let item = usize::from(u16::from_le_bytes(item));
-        let nibbles = lz.input[parts.literal_lengths + sequence / 2];
-        let literals = usize::from(nibbles >> (4 * (sequence & 1)) & 0xF);
-        let literals = long(&mut lz.input, &mut lengths, literals);
+fn replay(lz: &mut Unlz, header: &Header, mut long: usize) -> Option<usize> {
+    let (mut at, mut literal) = (0, 0);
+    for sequence in 0..header.sequences {
+        let item: [u8; 4] = *window(&mut lz.input, HEADER + SEQUENCE * sequence);
+        let item = u32::from_le_bytes(item) as usize;
         let distance = item & 0xFFF;
-        let length = 4 + long(&mut lz.input, &mut lengths, item >> 12);
-        if literals + length > PAGE_SIZE - at || literal + literals > parts.literal_count {
+        let length = LENGTH_MIN + (item >> 12 & 63);
+        let mut literals = item >> 18 & 63;
+        if literals == LONG {
+            // Damaged input may say so more often than there are counts.
+            let count = *window(&mut lz.input, long.min(INPUT));
+            literals = usize::from(u16::from_le_bytes(count));
+            long += 2;
+        }
+        if literals + length > PAGE_SIZE - at || literal + literals > header.literals {
             return None;
         }
         let few: [u8; 2 * CHUNK] = *window(&mut lz.characters, literal);
@@ -133,46 +127,34 @@ fn replay(lz: &mut Unlz, parts: &Parts) -> Option<()> {
         repeat(&mut lz.page, at, distance, length);
         at += length;
     }
-    let last = parts.literal_count - literal;
+    let last = header.literals - literal;
     if last != PAGE_SIZE - at {
         return None;
     }
     lz.page[at..at + last].copy_from_slice(&lz.characters[literal..literal + last]);
-    Some(())
-}
-
-/// A length of which 4 bits are known. The rest is at `at`, which may be anywhere in damaged input.
-#[inline(always)]
-fn long(input: &mut [u8; INPUT + ROOM], at: &mut usize, known: usize) -> usize {
-    if known < 15 {
-        return known;
-    }
-    let [more, low, high]: [u8; 3] = *window(input, (*at).min(INPUT));
-    if more < 255 {
-        *at += 1;
-        return known + usize::from(more);
-    }
-    *at += 3;
-    usize::from(u16::from_le_bytes([low, high]))
+    Some(long)
 }
 
 /// Copies `length` bytes from `distance` before `at`, which may be bytes that this copy makes; up to
 /// two chunks more than `length` are overwritten.
 #[inline(always)]
 fn repeat(page: &mut [u8; PAGE_SIZE + ROOM], at: usize, distance: usize, length: usize) {
-    let mut from = at - distance;
+    let from = at - distance;
+    // Where the bytes from the second chunk on are copied from.
+    let mut next = from + CHUNK;
     if distance >= CHUNK {
         copy_chunk(page, at, from);
     } else {
-        // One byte by byte; from then on a multiple of the distance lies at least a chunk back.
+        // One byte by byte; after that a multiple of the distance lies at least a chunk back.
         for i in 0..CHUNK {
             page[at + i] = page[from + i];
         }
-        from = at - CHUNK.next_multiple_of(distance);
+        next = at + CHUNK - CHUNK.next_multiple_of(distance);
     }
-    copy_chunk(page, at + CHUNK, from + CHUNK);
-    for done in (2 * CHUNK..length).step_by(CHUNK) {
-        copy_chunk(page, at + done, from + done);
+    copy_chunk(page, at + CHUNK, next);
+    for to in (at + 2 * CHUNK..at + length).step_by(CHUNK) {
+        next += CHUNK;
+        copy_chunk(page, to, next);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use pleat_types::Page;
 
-use super::lanes::{unpack_nibbles, Lanes, LANES};
+use super::lanes::{slot_bytes, unpack_nibbles, unpack_slots, Lanes, LANES};
+use super::patterns::{self, Patterns, GROUPS};
 use super::words::*;
 use crate::bytes::window;
 
@@ -10,6 +11,7 @@ use crate::bytes::window;
 pub struct Unparts {
     /// The stored form with room behind it: a damaged one makes the stages read on there.
     input: Box<[u8; INPUT]>,
+    exact: [u8; WORDS + LANES],
     codes: [u8; WORDS + LANES],
     others: [u64; WORDS + LANES],
     rest_codes: [u8; WORDS + LANES],
@@ -17,12 +19,13 @@ pub struct Unparts {
 }
 
 /// As long as every part at its longest, so that no count in the input leads out of it.
-const INPUT: usize = PLANES + (1 + 2 + 1 + 1 + 8 + 4) * WORDS + 8 * LANES;
+const INPUT: usize = patterns::BYTES_MAX + (1 + 2 + 1 + 1 + 8 + 4) * WORDS + 8 * LANES;
 
 impl Unparts {
     pub fn new() -> Self {
         Unparts {
             input: Box::new([0; INPUT]),
+            exact: [0; WORDS + LANES],
             codes: [0; WORDS + LANES],
             others: [0; WORDS + LANES],
             rest_codes: [0; WORDS + LANES],
@@ -35,14 +38,16 @@ impl Unparts {
 #[inline(always)]
 pub fn decode<V: Lanes>(data: &[u8], parts: &mut Unparts, page: &mut Page) -> Option<()> {
     parts.input.get_mut(..data.len())?.copy_from_slice(data);
-    let planes: [u8; PLANES] = *window(&mut *parts.input, 0);
+    let mut patterns = [0; GROUPS];
+    let exact_at = patterns::unpack::<V>(&mut *parts.input, &mut patterns);
     let (mut exacts, mut nears, mut others) = (0, 0, 0);
-    for (low, high) in plane_words(&planes) {
+    for [low, high] in patterns.map(u16::to_le_bytes) {
         exacts += (low & !high).count_ones() as usize;
         nears += (high & !low).count_ones() as usize;
         others += (low & high).count_ones() as usize;
     }
-    let near_at = PLANES + exacts;
+    let near_at = exact_at + slot_bytes(exacts);
+    unpack_slots::<V>(&mut parts.input[exact_at..], &mut parts.exact, exacts);
     let codes_at = near_at + 2 * nears;
     let rest_codes_at = codes_at + others.div_ceil(2);
     unpack_nibbles::<V>(&mut parts.input[codes_at..], &mut parts.codes, others);
@@ -53,6 +58,10 @@ pub fn decode<V: Lanes>(data: &[u8], parts: &mut Unparts, page: &mut Page) -> Op
     let is_rest = |&&code: &&u8| u64::from(code) == CODE_REST;
     let rests = codes.iter().filter(is_rest).count();
     let rest_bytes_at = rest_codes_at + rests.div_ceil(2);
+    // From here on every count is one that was stored.
+    if rest_bytes_at > data.len() {
+        return None;
+    }
     unpack_nibbles::<V>(
         &mut parts.input[rest_codes_at..],
         &mut parts.rest_codes,
@@ -60,19 +69,8 @@ pub fn decode<V: Lanes>(data: &[u8], parts: &mut Unparts, page: &mut Page) -> Op
     );
     let other_bytes_at = halves::<V>(parts, rest_bytes_at, rests);
     let end = numbers::<V>(parts, other_bytes_at, others);
-    repeats::<V>(&planes, parts, near_at, page);
+    repeats::<V>(&patterns, parts, near_at, page);
     (end == data.len()).then_some(())
-}
-
-fn plane_words(planes: &[u8; PLANES]) -> impl Iterator<Item = (u64, u64)> + '_ {
-    let word = |bytes: &[u8]| {
-        let mut word = [0; 8];
-        word.copy_from_slice(bytes);
-        u64::from_le_bytes(word)
-    };
-    let (low, high) = planes.split_at(PLANES / 2);
-    let words = low.chunks_exact(8).zip(high.chunks_exact(8));
-    words.map(move |(low, high)| (word(low), word(high)))
 }
 
 /// What lanes are made of: a dictionary word, of which `keep` stays, and `set`. Enters them into the
@@ -120,10 +118,8 @@ fn halves<V: Lanes>(parts: &mut Unparts, mut at: usize, count: usize) -> usize {
             items.shr::<32>(),
             high.with_literals(ascii),
         );
-        let rest: &mut [u64; LANES] = window(&mut parts.rest, group * LANES);
-        for (rest, (low, high)) in rest.iter_mut().zip(low.into_iter().zip(high)) {
-            *rest = low | high << 32;
-        }
+        let rest = low.or(high.shl::<32>());
+        rest.store(window(&mut parts.rest, group * LANES));
     }
     at
 }
@@ -160,11 +156,11 @@ impl Tags {
 }
 
 #[inline(always)]
-fn half<V: Lanes>(dictionary: &mut Dictionary, item: V, tags: Tags) -> [u64; LANES] {
+fn half<V: Lanes>(dictionary: &mut Dictionary, item: V, tags: Tags) -> V {
     let zero = V::splat(0);
     // A literal of zero is none (only damaged input has it); it does not enter the dictionary either.
     let literal = tags.literal & item.any(V::splat(ONES));
-    let slots = V::splat(NOWHERE)
+    let slots = V::from_bytes(NOWHERE)
         .or_else(literal, slot(item.shr::<10>()))
         .or_else(tags.near, item.shr::<10>())
         .or_else(tags.exact, item.and(V::splat(63)));
@@ -174,7 +170,7 @@ fn half<V: Lanes>(dictionary: &mut Dictionary, item: V, tags: Tags) -> [u64; LAN
     let set = zero
         .or_else(tags.near, item.and(V::splat(NEAR_HALF)))
         .or_else(literal, item);
-    resolve(dictionary, slots, keep, set)
+    V::gather(resolve(dictionary, slots, keep, set))
 }
 
 /// Stage 2: the words that are no repeats; where its bytes end.
@@ -205,21 +201,21 @@ fn numbers<V: Lanes>(parts: &mut Unparts, mut at: usize, count: usize) -> usize 
 /// Stage 1: the page.
 #[inline(always)]
 fn repeats<V: Lanes>(
-    planes: &[u8; PLANES],
+    patterns: &Patterns,
     parts: &mut Unparts,
     mut near_at: usize,
     page: &mut Page,
 ) {
     let mut dictionary: Dictionary = [0; 256];
-    let (mut exact_at, mut others) = (PLANES, 0);
+    let (mut exacts, mut others) = (0, 0);
     let ones = V::splat(ONES);
-    let (first, second) = planes.split_at(PLANES / 2);
     let lines = page.chunks_exact_mut(8 * LANES);
-    for (line, (&low, &high)) in lines.zip(first.iter().zip(second)) {
+    for (line, pattern) in lines.zip(patterns) {
+        let [low, high] = pattern.to_le_bytes();
         let (exact, near, other) = (low & !high, high & !low, low & high);
-        let packed = u64::from_le_bytes(*window(&mut *parts.input, exact_at));
+        let packed = u64::from_le_bytes(*window(&mut parts.exact, exacts));
         let exact_slots = V::from_bytes(V::expand_word(exact, packed));
-        exact_at += exact.count_ones() as usize;
+        exacts += exact.count_ones() as usize;
         let items = V::expand_bytes(
             bytes_of::<V>(near, 0x03),
             window(&mut *parts.input, near_at),
@@ -229,8 +225,8 @@ fn repeats<V: Lanes>(
         others += other.count_ones() as usize;
 
         let key = words.shr::<13>();
-        let slots = V::splat(NOWHERE)
-            .or_else(exact, exact_slots.and(V::splat(63)))
+        let slots = V::from_bytes(NOWHERE)
+            .or_else(exact, exact_slots)
             .or_else(near, items.shr::<10>())
             .or_else(key.any(ones), slot(key));
         let keep = V::splat(0)

@@ -13,8 +13,8 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 64, 64 | bit planes, a bit each word: 00 zero, 01 exact, 10 near, 11 other |
-//! | 1 each exact | slot |
+//! | 8 to 136 | which of the four the words are: two bit planes, stored as `patterns.rs` says |
+//! | 3/4 each exact | slot |
 //! | 2 each near | slot in 6 bits, bits 3 to 12 |
 //! | 1/2 each other | 1 to 11 itself, 0: 8 bits, 12: 16 bits, 13: 24 bits, 14: rest |
 //! | 1/2 each rest | 2 bits a half: 0 zero, 1 exact, 2 near, 3 literal; all 0: ASCII |
@@ -23,16 +23,16 @@
 
 use pleat_types::{Page, PAGE_SIZE};
 
-use super::lanes::{pack_nibbles, Lanes, Mask, LANES};
+use super::lanes::{pack_nibbles, pack_slots, Lanes, Mask, LANES};
+use super::patterns::{self, Patterns, GROUPS};
 use crate::bytes::window;
 
 pub const WORDS: usize = PAGE_SIZE / 8;
-const GROUPS: usize = WORDS / LANES;
-pub const PLANES: usize = 2 * GROUPS;
 
-/// 64 slots, and [`NOWHERE`] for words that do not enter the dictionary; any byte is an index.
+/// 64 slots, and those of [`NOWHERE`]; any byte is an index.
 pub type Dictionary = [u64; 256];
-pub const NOWHERE: u64 = 64;
+/// A lane each: in one slot for all, every word would wait for the one before.
+pub const NOWHERE: u64 = 0x4746_4544_4342_4140;
 
 pub const ONES: u64 = u64::MAX;
 /// What a near word may differ in.
@@ -48,12 +48,20 @@ pub const CODE_U16: u64 = 12;
 pub const CODE_U24: u64 = 13;
 pub const CODE_REST: u64 = 14;
 
-/// A page whose words leave more than this many bytes of literals does not suit the method.
-const LITERAL_BYTES_MAX: usize = 1300;
-const OTHERS_MAX: usize = 400;
+/// A page with more of the rest is not worth the last stage.
+const REST_MAX: usize = 400;
+
+/// What became of a page.
+pub struct Encoded {
+    /// Bytes of the stored form.
+    pub len: usize,
+    /// Of these, bytes of literals: what Lempel-Ziv might find something in.
+    pub literals: usize,
+}
 
 /// Where the stages leave their parts until all are known; a vector's room beyond the longest.
 pub struct Parts {
+    patterns: [u8; patterns::BYTES_MAX],
     exact: [u8; WORDS + LANES],
     near: [u8; 2 * WORDS + 8 * LANES],
     others: [u64; WORDS + LANES],
@@ -67,6 +75,7 @@ pub struct Parts {
 impl Parts {
     pub fn new() -> Self {
         Parts {
+            patterns: [0; patterns::BYTES_MAX],
             exact: [0; WORDS + LANES],
             near: [0; 2 * WORDS + 8 * LANES],
             others: [0; WORDS + LANES],
@@ -82,6 +91,7 @@ impl Parts {
 /// Bytes that a stage has left in its part.
 #[derive(Default)]
 struct Lengths {
+    patterns: usize,
     exact: usize,
     near: usize,
     others: usize,
@@ -130,43 +140,37 @@ pub fn bytes_of<V: Lanes>(mask: Mask, bytes: u8) -> u64 {
 
 /// Compresses `page`; `None` when it does not suit or `out` is too short.
 #[inline(always)]
-pub fn encode<V: Lanes>(page: &Page, parts: &mut Parts, out: &mut [u8]) -> Option<usize> {
+pub fn encode<V: Lanes>(page: &Page, parts: &mut Parts, out: &mut [u8]) -> Option<Encoded> {
     let mut lengths = Lengths::default();
-    let planes: &mut [u8; PLANES] = out.get_mut(..PLANES)?.try_into().ok()?;
-    repeats::<V>(page, planes, parts, &mut lengths);
-    if lengths.others > OTHERS_MAX {
-        return None;
-    }
+    let patterns = repeats::<V>(page, parts, &mut lengths);
+    lengths.patterns = patterns::pack::<V>(&patterns, &mut parts.patterns);
     numbers::<V>(parts, &mut lengths);
-    if halves::<V>(parts, &mut lengths) > LITERAL_BYTES_MAX {
+    if lengths.rest > REST_MAX {
         return None;
     }
-    assemble::<V>(parts, &lengths, out)
+    let literals = halves::<V>(parts, &mut lengths);
+    let len = assemble::<V>(parts, &lengths, out)?;
+    Some(Encoded { len, literals })
 }
 
 /// Stage 1.
 #[inline(always)]
-fn repeats<V: Lanes>(
-    page: &Page,
-    planes: &mut [u8; PLANES],
-    parts: &mut Parts,
-    lengths: &mut Lengths,
-) {
+fn repeats<V: Lanes>(page: &Page, parts: &mut Parts, lengths: &mut Lengths) -> Patterns {
+    let mut patterns = [0; GROUPS];
     let mut dictionary: Dictionary = [0; 256];
     let ones = V::splat(ONES);
     let (mut exacts, mut nears, mut others) = (0, 0, 0);
-    for group in 0..GROUPS {
+    for (group, pattern) in patterns.iter_mut().enumerate() {
         let x = V::load(&words_of(page, group));
         let key = x.shr::<13>();
         let big = key.any(ones);
-        let slots = slot(key).or_else(!big, V::splat(NOWHERE));
+        let slots = slot(key).or_else(!big, V::from_bytes(NOWHERE));
         let change = exchange(&mut dictionary, slots, x).xor(x);
         let changed = change.any(ones);
         let exact = big & !changed;
         let near = big & changed & !change.any(V::splat(!NEAR));
         let other = x.any(ones) & !(exact | near);
-        planes[group] = exact | other;
-        planes[GROUPS + group] = near | other;
+        *pattern = u16::from_le_bytes([exact | other, near | other]);
 
         let packed = V::compress_word(slots.to_bytes(), exact);
         *window(&mut parts.exact, exacts) = packed.to_le_bytes();
@@ -179,6 +183,7 @@ fn repeats<V: Lanes>(
         others += other.count_ones() as usize;
     }
     (lengths.exact, lengths.near, lengths.others) = (exacts, nears, others);
+    patterns
 }
 
 #[inline(always)]
@@ -266,7 +271,7 @@ struct Half<V> {
 fn half<V: Lanes>(dictionary: &mut Dictionary, y: V, valid: Mask) -> Half<V> {
     let ones = V::splat(ONES);
     let some = y.any(ones) & valid;
-    let slots = slot(y.shr::<10>()).or_else(!some, V::splat(NOWHERE));
+    let slots = slot(y.shr::<10>()).or_else(!some, V::from_bytes(NOWHERE));
     let change = exchange(dictionary, slots, y).xor(y);
     let changed = change.any(ones);
     let exact = some & !changed;
@@ -304,20 +309,22 @@ pub fn unpack_ascii<V: Lanes>(x: V) -> V {
     and(x, 0x007F_007F_007F_007F).or(and(x.shl::<1>(), 0x7F00_7F00_7F00_7F00))
 }
 
-/// Puts the parts behind the planes, which are there already.
+/// Puts the parts one behind the other.
 #[inline(always)]
 fn assemble<V: Lanes>(parts: &mut Parts, lengths: &Lengths, out: &mut [u8]) -> Option<usize> {
+    let exact = pack_slots::<V>(&mut parts.exact, lengths.exact);
     let codes = pack_nibbles::<V>(&mut parts.codes, lengths.others);
     let rest_codes = pack_nibbles::<V>(&mut parts.rest_codes, lengths.rest);
-    let pieces: [(&[u8], usize); 6] = [
-        (&parts.exact, lengths.exact),
+    let pieces: [(&[u8], usize); 7] = [
+        (&parts.patterns, lengths.patterns),
+        (&parts.exact, exact),
         (&parts.near, lengths.near),
         (&parts.codes, codes),
         (&parts.rest_codes, rest_codes),
         (&parts.rest_bytes, lengths.rest_bytes),
         (&parts.other_bytes, lengths.other_bytes),
     ];
-    let mut at = PLANES;
+    let mut at = 0;
     for (bytes, len) in pieces {
         out.get_mut(at..at + len)?.copy_from_slice(&bytes[..len]);
         at += len;
