@@ -85,7 +85,7 @@ fn load128(page: &mut [u8], at: usize) -> u128 {
 pub trait Search {
     /// Shortest match looked for. One of 4 or 5 saves a byte or two and takes as long as one of 20.
     const MATCH_MIN: usize;
-    /// Positions from one look-up to the next, to begin with.
+    /// Positions from one look-up to the next, to begin with; at least 2.
     const STEP: usize;
 
     /// Table index of the [`MATCH_MIN`](Self::MATCH_MIN) low bytes.
@@ -96,18 +96,26 @@ pub trait Search {
     }
 }
 
-/// For text, in which what repeats is words.
+/// For text, in which what repeats is words and phrases.
 pub struct Text;
 
 impl Search for Text {
-    const MATCH_MIN: usize = 7;
+    const MATCH_MIN: usize = 8;
     const STEP: usize = 3;
 }
 
-/// For code and other bytes, where matches are short.
+/// For machine code and other bytes, with shorter matches.
 pub struct Binary;
 
 impl Search for Binary {
+    const MATCH_MIN: usize = 6;
+    const STEP: usize = 3;
+}
+
+/// For words that no dictionary knows: often a few bytes and zeros, again and again.
+pub struct Numbers;
+
+impl Search for Numbers {
     const MATCH_MIN: usize = 5;
     const STEP: usize = 2;
 }
