@@ -21,28 +21,28 @@ pub struct Preset {
 ///
 /// - `pleat`: pleat's own.
 /// - `castro03`: the adaptive compressed cache of de Castro, Lago and Da Silva (2003): cells of
-///   two pages, its sizing policy, and no read-ahead from the compressed cache (section 2.3.2).
-///   Their codecs were LZO and WKdm; until pleat has an LZO codec this preset uses LZ4.
+///   two pages, its sizing policy, LZO, and no read-ahead from the compressed cache (section 2.3.2).
+///   Their other codecs are `--codec wkdm` and `--codec lzowkdm`.
 /// - `static`: a compressed cache of a fixed share, for comparison: castro03 (section 3) shows why one
 ///   size does not fit all.
 const PRESETS: [Preset; 3] = [
     Preset {
         name: "pleat",
-        codec: "lz4",
+        codec: "fold",
         layout: "bins",
         sizing: "balance:60%",
         run_max: 16,
     },
     Preset {
         name: "castro03",
-        codec: "lz4",
+        codec: "lzo",
         layout: "cells2",
         sizing: "castro03",
         run_max: 1,
     },
     Preset {
         name: "static",
-        codec: "lz4",
+        codec: "fold",
         layout: "bins",
         sizing: "static:25%",
         run_max: 16,
