@@ -189,6 +189,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", help = codec_help())]
     pub codec: Option<String>,
 
+    /// Compress pages that stay cold a second time, with zstd, when nothing else is to be done: more
+    /// fits into the budget, at the cost of CPU time and of slower faults on such pages
+    #[arg(long)]
+    pub recompress: bool,
+
     /// Write every counter as JSON to FILE at the end, also when the job failed
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,

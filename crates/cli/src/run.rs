@@ -64,6 +64,7 @@ fn job(settings: &Settings, agent: PathBuf, live: bool) -> Job {
         budget_bytes: settings.budget.bytes,
         swap: settings.swap.clone(),
         codec: settings.codec.clone(),
+        recompress: settings.recompress,
         layout: preset.layout.to_owned(),
         sizing: preset.sizing.to_owned(),
         run_max: preset.run_max,

@@ -27,6 +27,8 @@ pub struct Settings {
     pub preset: Preset,
     /// The preset's codec, or the one given instead.
     pub codec: Arc<Choice>,
+    /// Whether pages that stay cold are compressed again.
+    pub recompress: bool,
     /// Where the JSON goes.
     pub stats: Option<PathBuf>,
     /// How much to say.
@@ -114,6 +116,7 @@ impl Settings {
             swap,
             preset,
             codec: Arc::new(codec),
+            recompress: raw.recompress,
             verbosity: verbosity(&raw),
             program: raw.program,
             stats: raw.stats,

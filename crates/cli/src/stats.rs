@@ -77,6 +77,7 @@ struct SettingsStats<'a> {
     swap_max_bytes: Option<u64>,
     preset: &'static str,
     codec: &'a str,
+    recompress: bool,
     layout: &'static str,
     sizing: &'static str,
 }
@@ -108,6 +109,7 @@ impl<'a> Stats<'a> {
                 swap_max_bytes: swap.and_then(|swap| swap.max_bytes),
                 preset: settings.preset.name,
                 codec: settings.codec.name(),
+                recompress: settings.recompress,
                 layout: settings.preset.layout,
                 sizing: settings.preset.sizing,
             },

@@ -5,10 +5,13 @@ use pleat_types::{CodecId, Page};
 use crate::dictionary::{Dictionary, Training};
 use crate::registry::id_of;
 use crate::zstd::{LEVELS, LEVEL_DEFAULT};
-use crate::{Lzo, Wkdm, Zstd, ZstdWithDictionary};
+use crate::{fold, Fold, Lz4, Lzo, Wkdm, Zstd, ZstdWithDictionary};
 
 /// Behind the name of a zstd choice: with a dictionary of the job.
 const WITH_DICTIONARY: &str = "+dict";
+
+/// `fold` for pages of words, `lz4` for others, which it gets back faster.
+const AUTO: &str = "auto";
 
 /// Where a page's contents come from; some choices compress the two kinds differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub struct Choice {
     name: String,
     anonymous: CodecId,
     file: CodecId,
+    /// `auto`: by what is in the page.
+    by_page: bool,
     zstd_level: i32,
     training: Option<Training>,
 }
@@ -43,6 +48,7 @@ impl Choice {
     pub fn names() -> &'static [&'static str] {
         &[
             "fold",
+            "auto",
             "lz4",
             "lzo",
             "lzrw1",
@@ -65,7 +71,8 @@ impl Choice {
         )
     }
 
-    /// The choice called `name`: a codec's name; `lzowkdm`, castro03's lzo for pages of files and wkdm
+    /// The choice called `name`: a codec's name; `auto`, for each page the one of `fold` and `lz4` that
+    /// suits it; `lzowkdm`, castro03's lzo for pages of files and wkdm
     /// for others; `zstd:LEVEL`; or either name of zstd with `+dict` behind it.
     ///
     /// # Errors
@@ -76,10 +83,13 @@ impl Choice {
             name: name.into(),
             anonymous: Zstd::ID,
             file: Zstd::ID,
+            by_page: name == AUTO,
             zstd_level: LEVEL_DEFAULT,
             training: None,
         };
-        if name == "lzowkdm" {
+        if name == AUTO {
+            // Each page's own.
+        } else if name == "lzowkdm" {
             (choice.anonymous, choice.file) = (Wkdm::ID, Lzo::ID);
         } else if let Some((level, with_dictionary)) = parse_zstd(name) {
             choice.zstd_level = level.ok_or_else(unknown)?;
@@ -96,14 +106,27 @@ impl Choice {
         &self.name
     }
 
-    /// Which codec compresses a page of this kind now: that changes once a dictionary is trained.
-    pub fn codec_for(&self, kind: PageKind) -> CodecId {
+    /// Which codec compresses this page now: that changes once a dictionary is trained.
+    pub(crate) fn codec_for(&self, page: &Page, kind: PageKind) -> CodecId {
         if self.dictionary().is_some() {
             return ZstdWithDictionary::ID;
+        }
+        if self.by_page {
+            let words = fold::holds_words(page);
+            return if words { Fold::ID } else { Lz4::ID };
         }
         match kind {
             PageKind::Anonymous => self.anonymous,
             PageKind::File => self.file,
+        }
+    }
+
+    /// Which codec compresses pages that stayed cold.
+    pub(crate) fn codec_when_cold(&self) -> CodecId {
+        if self.dictionary().is_some() {
+            ZstdWithDictionary::ID
+        } else {
+            Zstd::ID
         }
     }
 
@@ -155,6 +178,14 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
+    fn auto_takes_fold_for_words_and_lz4_for_text() {
+        let auto = Choice::parse(AUTO).expect("listed");
+        let codec_for = |page| auto.codec_for(&page, PageKind::Anonymous);
+        assert_eq!(codec_for(testing::pointer_page(1)), Fold::ID);
+        assert_eq!(codec_for([b'x'; 4096]), Lz4::ID);
+    }
+
+    #[test]
     fn every_listed_name_is_a_choice_and_no_other() {
         for name in Choice::names() {
             assert_eq!(Choice::parse(name).expect("listed").name(), *name);
@@ -175,7 +206,8 @@ mod tests {
     fn lzowkdm_is_wkdm_but_lzo_for_pages_of_files() {
         let codecs = |name| {
             let choice = Choice::parse(name).expect("listed");
-            [PageKind::Anonymous, PageKind::File].map(|kind| choice.codec_for(kind))
+            [PageKind::Anonymous, PageKind::File]
+                .map(|kind| choice.codec_for(&testing::text_page(1), kind))
         };
         assert_eq!(codecs("lzowkdm"), [Wkdm::ID, Lzo::ID]);
         assert_eq!(codecs("lz4"), [Lz4::ID; 2]);

@@ -42,21 +42,39 @@ impl Folder {
             return Folded::Same(word);
         }
         self.choice.learn(page);
-        let id = self.choice.codec_for(kind);
+        self.fold_with(self.choice.codec_for(page, kind), page, out)
+    }
+
+    /// Compresses with this codec, or keeps the page as it is.
+    fn fold_with(&mut self, id: CodecId, page: &Page, out: &mut [u8; PAGE_SIZE]) -> Folded {
         let codec = self
             .codecs
             .get(id, &self.choice)
             .expect("a choice names codecs that exist");
-        match codec.compress(page, &mut out[..KEEP_BYTES_MAX]) {
-            Some(len) => Folded::Bytes { codec: id, len },
-            None => {
-                out.copy_from_slice(page);
-                Folded::Bytes {
-                    codec: CodecId::RAW,
-                    len: PAGE_SIZE,
-                }
-            }
+        if let Some(len) = codec.compress(page, &mut out[..KEEP_BYTES_MAX]) {
+            return Folded::Bytes { codec: id, len };
         }
+        out.copy_from_slice(page);
+        Folded::Bytes {
+            codec: CodecId::RAW,
+            len: PAGE_SIZE,
+        }
+    }
+
+    /// Folds a page again that was folded into `bytes` with `codec`: with zstd, slower and tighter.
+    /// What it became is at the start of `out`; it may be longer than before.
+    ///
+    /// # Errors
+    /// As [`Folder::unfold`].
+    pub fn refold(
+        &mut self,
+        codec: CodecId,
+        bytes: &[u8],
+        out: &mut [u8; PAGE_SIZE],
+    ) -> Result<Folded, CodecError> {
+        let mut page = [0; PAGE_SIZE];
+        self.unfold(codec, bytes, &mut page)?;
+        Ok(self.fold_with(self.choice.codec_when_cold(), &page, out))
     }
 
     /// Turns `bytes`, the whole of what `codec` made, back into `page`.
@@ -154,6 +172,26 @@ mod tests {
                 );
                 page[at] ^= 0x10;
             }
+        }
+    }
+
+    #[test]
+    fn what_is_folded_again_is_the_same_page_and_shorter() {
+        for name in Choice::names() {
+            let (mut folder, mut out, mut back) = (folder_of(name), [0; PAGE_SIZE], [0; PAGE_SIZE]);
+            let page = crate::testing::text_page(4);
+            let Folded::Bytes { codec, len } = folder.fold(&page, PageKind::Anonymous, &mut out)
+            else {
+                panic!("{name}: a text is not one word");
+            };
+            let before = out[..len].to_vec();
+            let again = folder.refold(codec, &before, &mut out);
+            let Ok(Folded::Bytes { codec, len }) = again else {
+                panic!("{name}: {again:?}");
+            };
+            assert!(len <= before.len(), "{name}");
+            folder.unfold(codec, &out[..len], &mut back).expect(name);
+            assert!(back == page, "{name}");
         }
     }
 

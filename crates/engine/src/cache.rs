@@ -11,6 +11,7 @@ use pleat_types::{CodecId, PAGE_SIZE};
 
 use crate::bodies::{Bodies, BodyState, Packed};
 use crate::order::Order;
+use crate::recompress::Copied;
 use crate::{BodyId, Counters, SwapSettings};
 
 /// The map of the swap file and whether it takes more.
@@ -45,6 +46,8 @@ pub(crate) struct Cache {
     pub(crate) owed_bytes: u64,
     /// What folding leaves of a page, a running mean in 1/16 bytes.
     folded_mean_16ths: u64,
+    /// Copies of stored bodies that a driver works on (`recompress.rs`); a handful at most.
+    pub(crate) copied: Vec<Copied>,
     pub(crate) totals: Counters,
 }
 
@@ -71,6 +74,7 @@ impl Cache {
             owed_bytes: 0,
             // Until there is experience: half a page.
             folded_mean_16ths: 16 * PAGE_SIZE as u64 / 2,
+            copied: Vec::new(),
             totals: Counters::default(),
         };
         cache.account();
@@ -248,6 +252,7 @@ impl Cache {
         self.owed_bytes = left.min(self.payload_bytes());
         self.layout.remove(handle);
         self.order.remove(body);
+        self.end_copies(body);
         self.account();
     }
 
@@ -259,7 +264,7 @@ impl Cache {
     }
 
     /// Tells the order how many page frames the cache uses now.
-    fn account(&mut self) {
+    pub(crate) fn account(&mut self) {
         self.order
             .set_frames(self.cache_bytes().div_ceil(PAGE_SIZE as u64));
     }

@@ -95,6 +95,13 @@ pub struct Counters {
     /// Bytes that folding left of the packed and raw pages.
     pub folded_bytes: u64,
 
+    /// Cold pages compressed once more.
+    pub recompressed_pages: u64,
+    /// Cold pages compressed once more that were gone meanwhile.
+    pub recompressed_void_pages: u64,
+    /// Bytes that compressing once more saved.
+    pub recompressed_saved_bytes: u64,
+
     /// Demand pages found on the expense list (castro03, section 3).
     pub expense_hits: u64,
     /// Demand pages found on the profit list.

@@ -50,6 +50,7 @@ mod evict;
 mod fault;
 mod order;
 mod preset;
+mod recompress;
 mod residents;
 mod space;
 mod spaces;
@@ -71,8 +72,8 @@ use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
 pub use counters::Counters;
 pub use preset::{preset, preset_names, Preset};
 pub use types::{
-    BodyId, FaultAnswer, FillItem, FillPlan, ReadRequest, Refusal, Settings, SwapSettings,
-    WriteItem, WriteOutcome, WritePlan,
+    BodyId, ColdPage, FaultAnswer, FillItem, FillPlan, ReadRequest, Refusal, Settings,
+    SwapSettings, WriteItem, WriteOutcome, WritePlan,
 };
 
 use cache::Cache;
@@ -102,6 +103,8 @@ pub struct Engine {
     clock: u64,
     /// The last attempt to choose victims found none, and none have come since.
     starved: bool,
+    /// Tickets given to copies of cold pages.
+    copies_made: u64,
     /// Pages of a range while it is forgotten or moved; kept for its memory.
     scratch: Vec<(PageNo, PageState)>,
 }
@@ -124,6 +127,7 @@ impl Engine {
             asked_bytes: 0,
             clock: 0,
             starved: false,
+            copies_made: 0,
             scratch: Vec::new(),
         }
     }

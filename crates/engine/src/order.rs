@@ -32,6 +32,8 @@ pub(crate) struct Order {
     oldest: u32,
     /// The oldest page of the expense list; `NONE` when that list is empty.
     boundary: u32,
+    /// The oldest page that [`Order::next_cold`] has not given out; `NONE` when there is none.
+    cold: u32,
     expense: u64,
     len: u64,
     frames: u64,
@@ -44,6 +46,7 @@ impl Order {
             newest: NONE,
             oldest: NONE,
             boundary: NONE,
+            cold: NONE,
             expense: 0,
             len: 0,
             frames: 0,
@@ -80,6 +83,9 @@ impl Order {
         if self.boundary == NONE {
             self.boundary = body.0;
         }
+        if self.cold == NONE {
+            self.cold = body.0;
+        }
         self.len += 1;
         self.expense += 1;
         self.settle();
@@ -91,6 +97,9 @@ impl Order {
         assert!(link.list.is_some(), "not stored: {body:?}");
         if self.boundary == body.0 {
             self.boundary = link.newer;
+        }
+        if self.cold == body.0 {
+            self.cold = link.newer;
         }
         match link.newer {
             NONE => self.newest = link.older,
@@ -114,6 +123,16 @@ impl Order {
     /// Which list a page is on; `None` when it is not in the cache.
     pub(crate) fn list_of(&self, body: BodyId) -> Option<List> {
         self.links.get(body.0 as usize)?.list
+    }
+
+    /// The oldest page of the profit list that was not given out yet.
+    pub(crate) fn next_cold(&mut self) -> Option<BodyId> {
+        let body = BodyId(self.cold);
+        if self.cold == NONE || self.list_of(body) != Some(List::Profit) {
+            return None;
+        }
+        self.cold = self.links[self.cold as usize].newer;
+        Some(body)
     }
 
     /// All pages, oldest first.
@@ -220,6 +239,26 @@ mod tests {
             assert_eq!(expense(&order), left);
             assert!(order.is_valid());
         }
+    }
+
+    #[test]
+    fn each_profit_page_is_given_out_once_the_oldest_first() {
+        let mut order = order(6, 2);
+        assert_eq!(order.next_cold(), Some(BodyId(0)));
+        order.remove(BodyId(1));
+        assert_eq!(order.next_cold(), Some(BodyId(2)));
+        assert_eq!(order.next_cold(), Some(BodyId(3)));
+        assert_eq!(order.next_cold(), None);
+        order.push_newest(BodyId(1));
+        order.push_newest(BodyId(6));
+        assert_eq!(order.next_cold(), Some(BodyId(4)));
+        assert_eq!(order.next_cold(), Some(BodyId(5)));
+        order.set_frames(0);
+        assert_eq!(order.next_cold(), Some(BodyId(1)));
+        assert_eq!(order.next_cold(), Some(BodyId(6)));
+        order.push_newest(BodyId(7));
+        assert_eq!(order.next_cold(), Some(BodyId(7)));
+        assert_eq!(order.next_cold(), None);
     }
 
     #[test]

@@ -129,6 +129,28 @@ pub struct WriteItem {
     pub len: u32,
 }
 
+/// A copy of a page in the compressed cache, to be compressed again. Reuse one value: it keeps its
+/// memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColdPage {
+    /// Tells this copy from every other.
+    pub(crate) ticket: u64,
+    /// Which codec made the bytes.
+    pub codec: CodecId,
+    /// The folded page.
+    pub bytes: Vec<u8>,
+}
+
+impl Default for ColdPage {
+    fn default() -> Self {
+        ColdPage {
+            ticket: 0,
+            codec: CodecId::RAW,
+            bytes: Vec::new(),
+        }
+    }
+}
+
 /// How a write ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {

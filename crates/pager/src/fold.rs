@@ -3,6 +3,7 @@
 use crate::reclaim;
 use crate::shared::{FoldJob, Shared};
 use pleat_codec::{Folded, Folder, PageKind};
+use pleat_engine::ColdPage;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,8 @@ pub struct Press {
     jobs: Vec<FoldJob>,
     results: Vec<Folded>,
     bytes: Vec<[u8; 4096]>,
+    /// A page that is compressed again.
+    cold: ColdPage,
 }
 
 impl Press {
@@ -33,6 +36,7 @@ impl Press {
             jobs: Vec::with_capacity(BATCH),
             results: Vec::with_capacity(BATCH),
             bytes: vec![[0; 4096]; BATCH],
+            cold: ColdPage::default(),
         }
     }
 
@@ -79,6 +83,28 @@ impl Press {
     }
 }
 
+impl Press {
+    /// Compresses one cold page again; answers whether there was one.
+    fn recompress(&mut self, shared: &Shared) -> bool {
+        if !shared.engine().choose_cold(&mut self.cold) {
+            return false;
+        }
+        let bytes = &mut self.bytes[0];
+        match self.folder.refold(self.cold.codec, &self.cold.bytes, bytes) {
+            Ok(result) => {
+                let len = match result {
+                    Folded::Same(_) => 0,
+                    Folded::Bytes { len, .. } => len,
+                };
+                let mut engine = shared.engine();
+                engine.recompressed(&self.cold, result, &bytes[..len]);
+            }
+            Err(error) => shared.fail(error.to_string()),
+        }
+        true
+    }
+}
+
 /// The life of a folding thread.
 pub fn run(shared: &Arc<Shared>) {
     let mut press = Press::new(shared);
@@ -89,6 +115,9 @@ pub fn run(shared: &Arc<Shared>) {
         if press.work(shared, waits.then_some(SLEEP)) {
             reclaim::kick(shared);
             worked = Instant::now();
+        } else if waits && shared.recompress {
+            // Nothing was folded for half a second: there is time.
+            while shared.folds.is_empty() && !shared.is_over() && press.recompress(shared) {}
         } else if !waits {
             for _ in 0..SPIN_ROUNDS {
                 std::hint::spin_loop();

@@ -41,6 +41,8 @@ pub struct Job {
     pub swap: Option<Swap>,
     /// Which codec folds which page.
     pub codec: Arc<Choice>,
+    /// Whether pages that stay cold are compressed again, tighter, when there is time.
+    pub recompress: bool,
     /// Name of the store's layout.
     pub layout: String,
     /// Name of the sizing policy, with its parameter.
@@ -203,6 +205,7 @@ fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32
         spins: Shared::spins_here(),
         swap,
         codec: job.codec.clone(),
+        recompress: job.recompress,
         folds: Folds::default(),
         writer: Gate::default(),
         links: Mutex::new(Vec::new()),

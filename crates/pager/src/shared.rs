@@ -33,6 +33,8 @@ pub struct Shared {
     pub swap: Option<SwapFile>,
     /// Which codec folds which page.
     pub codec: Arc<Choice>,
+    /// Whether pages that stay cold are compressed again.
+    pub recompress: bool,
     /// Pages waiting to be folded.
     pub folds: Folds,
     /// Wakes the writer.
@@ -306,6 +308,11 @@ impl Folds {
     /// Wakes every worker: the job is over.
     pub fn close(&self) {
         self.filled.notify_all();
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.queue).is_empty()
     }
 
     /// Takes up to `most` jobs into `out`; with `wait`, sleeps up to that long for the first.

@@ -125,7 +125,7 @@ fn compress<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8]) -> Op
     let (method, stored) = out.split_first_mut()?;
     let mut sample = None;
     let mut words = None;
-    if zeros(page) >= WORDS_ZEROS_MIN {
+    if holds_words(page) {
         words = words::encode::<V>(page, &mut fold.words, stored);
     } else {
         let looked = Sample::of(page);
@@ -169,16 +169,17 @@ fn decompress<V: lanes::Lanes>(fold: &mut Fold, data: &[u8], page: &mut Page) ->
     }
 }
 
-/// How many bytes are zero: 64 counters, of which none can overflow, because vectors do that best.
+/// Whether the page looks like one of words: by its zeros, which 64 counters count, of which none can
+/// overflow, because vectors do that best.
 #[inline(always)]
-fn zeros(page: &Page) -> usize {
+pub(crate) fn holds_words(page: &Page) -> bool {
     let mut counts = [0u8; 64];
     for line in page.chunks_exact(counts.len()) {
         for (count, &byte) in counts.iter_mut().zip(line) {
             *count += u8::from(byte == 0);
         }
     }
-    counts.into_iter().map(usize::from).sum()
+    counts.into_iter().map(usize::from).sum::<usize>() >= WORDS_ZEROS_MIN
 }
 
 /// What a few lines of the page look like.

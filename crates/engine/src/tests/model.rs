@@ -75,6 +75,10 @@ enum Step {
         choice: usize,
         fails: bool,
     },
+    ChooseCold,
+    Recompress {
+        choice: usize,
+    },
     ResumeWrites,
     Measured {
         pages: u64,
@@ -108,6 +112,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(PlanWrite),
         6 => (choice(), prop::bool::weighted(0.2))
             .prop_map(|(choice, fails)| FinishWrite { choice, fails }),
+        8 => Just(ChooseCold),
+        6 => choice().prop_map(|choice| Recompress { choice }),
         1 => Just(ResumeWrites),
         1 => (0..40u64).prop_map(|pages| Measured { pages }),
     ]
@@ -191,6 +197,8 @@ fn apply(world: &mut World, step: Step) {
         Step::Report { choice } => world.report(choice),
         Step::Fold { choice } => world.fold(choice),
         Step::PlanWrite => world.plan_write(),
+        Step::ChooseCold => world.choose_cold(),
+        Step::Recompress { choice } => world.recompress(choice),
         Step::FinishWrite { choice, fails } => {
             let outcome = if fails {
                 WriteOutcome::Failed
@@ -265,8 +273,8 @@ proptest! {
 fn random_sequences_reach_everything_that_can_happen() {
     let mut runner = TestRunner::deterministic();
     let all = (settings(), layout(), sizing(), steps());
-    let mut seen = [0; 20];
-    for _ in 0..150 {
+    let mut seen = [0; 23];
+    for _ in 0..300 {
         let (settings, layout, sizing, steps) = all.new_tree(&mut runner).unwrap().current();
         let counters = run(settings, layout, sizing, steps);
         for (seen, count) in seen.iter_mut().zip(corners(&counters)) {
@@ -280,8 +288,11 @@ fn random_sequences_reach_everything_that_can_happen() {
     );
 }
 
-fn corners(counters: &Counters) -> [u64; 20] {
+fn corners(counters: &Counters) -> [u64; 23] {
     [
+        counters.recompressed_pages,
+        counters.recompressed_void_pages,
+        counters.recompressed_saved_bytes,
         counters.filled_staged_pages,
         counters.filled_stored_pages,
         counters.filled_same_pages,

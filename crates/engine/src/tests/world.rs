@@ -10,14 +10,16 @@ use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
 
 use crate::table::PageState;
 use crate::{
-    BodyId, Engine, FaultAnswer, FillItem, FillPlan, ReadRequest, Refusal, Settings, WriteOutcome,
-    WritePlan,
+    BodyId, ColdPage, Engine, FaultAnswer, FillItem, FillPlan, ReadRequest, Refusal, Settings,
+    WriteOutcome, WritePlan,
 };
 
 /// First page and number of pages programs use: two chunks of the page table.
 pub(crate) const FIRST: u64 = 500;
 pub(crate) const PAGES: u64 = 40;
 const CODEC: CodecId = CodecId(9);
+/// What pages that stayed cold are compressed with.
+const TIGHT: CodecId = CodecId(10);
 
 /// A command to an agent.
 struct Command {
@@ -37,6 +39,7 @@ pub(crate) struct World {
     slots_used: u32,
     to_fold: Vec<(BodyId, StagingSlot)>,
     writing: Vec<WritePlan>,
+    cold: Vec<ColdPage>,
     disk: Vec<u8>,
     content: u64,
     /// Faults looked up and not answered yet, one per space at most: the page, and what to put there
@@ -82,6 +85,7 @@ impl World {
             slots_used: 0,
             to_fold: Vec::new(),
             writing: Vec::new(),
+            cold: Vec::new(),
             disk: Vec::new(),
             content: 0,
             answers: BTreeMap::new(),
@@ -414,6 +418,27 @@ impl World {
         }
     }
 
+    pub(crate) fn choose_cold(&mut self) {
+        let mut page = ColdPage::default();
+        if self.engine.choose_cold(&mut page) {
+            unfold(page.codec, &page.bytes);
+            self.cold.push(page);
+        }
+    }
+
+    /// A cold page was compressed again: tighter, or not (one in four).
+    pub(crate) fn recompress(&mut self, choice: usize) {
+        let Some(index) = pick(self.cold.len(), choice) else {
+            return;
+        };
+        let page = self.cold.remove(index);
+        let content = unfold(page.codec, &page.bytes);
+        let bytes = tight(content, content.is_multiple_of(4));
+        let (codec, len) = (TIGHT, bytes.len());
+        self.engine
+            .recompressed(&page, Folded::Bytes { codec, len }, &bytes);
+    }
+
     /// A write ends; a failed one leaves garbage in the file.
     pub(crate) fn finish_write(&mut self, choice: usize, outcome: WriteOutcome) {
         let Some(index) = pick(self.writing.len(), choice) else {
@@ -474,8 +499,28 @@ enum MapKind {
     Present,
 }
 
+/// A content compressed again.
+fn tight(content: u64, is_longer: bool) -> Vec<u8> {
+    let (_, folded) = fold(content);
+    let len = if is_longer {
+        4096
+    } else {
+        8 + folded.len() / 3
+    };
+    content
+        .to_le_bytes()
+        .into_iter()
+        .cycle()
+        .take(len)
+        .collect()
+}
+
 fn unfold(codec: CodecId, bytes: &[u8]) -> u64 {
     let content = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    if codec == TIGHT {
+        assert_eq!(bytes, tight(content, false), "damaged, or not kept");
+        return content;
+    }
     let (folded, expected) = fold(content);
     assert_eq!(
         folded,
