@@ -45,3 +45,32 @@ fn default_preset_keeps_data_whole() {
 fn compressible_data_fits_without_a_swap_file() {
     walks_with(&["--no-swap"]);
 }
+
+#[test]
+fn every_codec_keeps_data_whole() {
+    for codec in ["auto", "lz4", "lzo", "lzrw1", "wkdm", "lzowkdm", "zstd:-3"] {
+        walks_with(&["--codec", codec]);
+    }
+}
+
+#[test]
+fn a_dictionary_learnt_from_the_job_keeps_data_whole() {
+    walks_with(&["--codec", "zstd:1+dict"]);
+}
+
+#[test]
+fn pages_that_stay_cold_are_compressed_again_and_come_back() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if !machine.installed(&["python3"]) {
+        return;
+    }
+    let idle = machine.job("python3").arg(machine.program("idle.py"));
+    let job = idle.args(["180000", "4"]).budget(Megabytes(50));
+    let outcome = job.pleat_args(["--recompress"]).hard_limit().run();
+    outcome.expect_success().expect_folded();
+    assert_eq!(outcome.stdout_text(), "ok 5837102\n");
+    let saved = &outcome.stats()["report"]["engine"]["recompressed_saved_bytes"];
+    assert!(saved.as_u64() > Some(1 << 20), "{}", outcome.describe());
+}
