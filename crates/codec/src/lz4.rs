@@ -1,7 +1,7 @@
-//! LZ4 through the C library: the default codec, some four times as fast to undo as to do.
+//! LZ4 through the C library: what others are compared with, some four times as fast to undo as to do.
 //!
-//! The working memory (16 KiB) is allocated once per value. This is the only file of the crate
-//! with unsafe code; it passes pointers to C and nothing else.
+//! The working memory (16 KiB) is allocated once per value. Its unsafe code passes pointers to C
+//! and does nothing else.
 #![allow(unsafe_code)]
 
 use lz4_sys::{c_char, c_int, c_void};
