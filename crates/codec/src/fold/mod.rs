@@ -8,6 +8,7 @@
 
 mod avx2;
 mod avx512;
+mod deltas;
 mod lanes;
 mod lz;
 mod patterns;
@@ -25,6 +26,11 @@ use lanes::Portable;
 /// First byte of the stored form: which method follows.
 const WORDS: u8 = 1;
 const LZ: u8 = 2;
+/// Differences of numbers of 8 and of 4 bytes.
+const DELTAS_8: u8 = 3;
+const DELTAS_4: u8 = 4;
+/// Lempel-Ziv of a page of 16-bit characters, the low bytes first.
+const LZ_16: u8 = 5;
 
 /// Zero bytes that a page of words has at least: pointers and small numbers bring two to seven each.
 /// Text and code have fewer.
@@ -37,6 +43,8 @@ const SAMPLE_BYTES: usize = 64;
 /// Of the 28 pairs of neighbours among a sample's words, floating-point numbers have the same top byte
 /// (sign and exponent) in nearly all.
 const ALIKE_MIN: usize = 20;
+/// Differences that are estimated to take more bytes than this are not tried before Lempel-Ziv.
+const DELTAS_MAX: usize = PAGE_SIZE / 4 * 3;
 /// Words that leave more bytes of literals than this are worth a try with Lempel-Ziv.
 const LITERALS_MAX: usize = 1700;
 
@@ -70,6 +78,7 @@ pub struct Fold {
     unwords: Box<unwords::Unparts>,
     lz: Box<lz::Lz>,
     unlz: Box<unlz::Unlz>,
+    deltas: Box<deltas::Deltas>,
     other: Box<Page>,
 }
 
@@ -91,6 +100,7 @@ impl Fold {
             unwords: Box::new(unwords::Unparts::new()),
             lz: Box::new(lz::Lz::new()),
             unlz: Box::new(unlz::Unlz::new()),
+            deltas: Box::new(deltas::Deltas::new()),
             other: Box::new([0; PAGE_SIZE]),
         }
     }
@@ -120,44 +130,100 @@ impl Codec for Fold {
     }
 }
 
+/// A method and how many bytes it made.
+type Made = (u8, usize);
+
 #[inline(always)]
 fn compress<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8]) -> Option<usize> {
     let (method, stored) = out.split_first_mut()?;
-    let mut sample = None;
-    let mut words = None;
-    if holds_words(page) {
-        words = words::encode::<V>(page, &mut fold.words, stored);
+    let made = if is_text_of_16_bits(page) {
+        let split = low_bytes_first(page);
+        lz::encode::<V, lz::Text>(&split, &mut fold.lz, stored).map(|len| (LZ_16, len))
+    } else if holds_words(page) {
+        compress_words::<V>(fold, page, stored)
     } else {
-        let looked = Sample::of(page);
-        if looked.distinct > DISTINCT_MAX {
-            return None;
-        }
-        sample = Some(looked);
-    }
-    if let Some(encoded) = words
-        .as_ref()
-        .filter(|words| words.literals <= LITERALS_MAX)
-    {
-        *method = WORDS;
-        return Some(1 + encoded.len);
-    }
-    // Lempel-Ziv has to be shorter than what there is already, and must not overwrite it before.
-    let limit = words.as_ref().map_or(stored.len(), |words| words.len);
-    let other = &mut fold.other[..limit.min(PAGE_SIZE)];
-    let len = match sample {
-        Some(sample) if sample.is_text => lz::encode::<V, lz::Text>(page, &mut fold.lz, other),
-        Some(sample) if sample.alike < ALIKE_MIN => {
-            lz::encode::<V, lz::Binary>(page, &mut fold.lz, other)
-        }
-        _ => lz::encode::<V, lz::Numbers>(page, &mut fold.lz, other),
+        compress_others::<V>(fold, page, stored)
     };
-    if let Some(len) = len {
-        *method = LZ;
-        stored[..len].copy_from_slice(&other[..len]);
-        return Some(1 + len);
+    let (made_by, len) = made?;
+    *method = made_by;
+    Some(1 + len)
+}
+
+/// Word dictionaries; where they leave much, the best of them and what else might do.
+#[inline(always)]
+fn compress_words<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8]) -> Option<Made> {
+    let words = words::encode::<V>(page, &mut fold.words, out);
+    let (len, literals) = words.map_or((out.len(), usize::MAX), |w| (w.len, w.literals));
+    let made = (literals < usize::MAX).then_some((WORDS, len));
+    // What is tried beside has to be shorter, and must not overwrite this before.
+    let room = len.min(PAGE_SIZE);
+    let differences = Differences::estimate(page);
+    let mut other = None;
+    if differences.bytes() < len / 4 * 3 {
+        other = differences.encode(page, &mut fold.deltas, &mut fold.other[..room]);
     }
-    *method = WORDS;
-    words.map(|words| 1 + words.len)
+    if other.is_none() && literals > LITERALS_MAX {
+        let lz = lz::encode::<V, lz::Numbers>(page, &mut fold.lz, &mut fold.other[..room]);
+        other = lz.map(|len| (LZ, len));
+    }
+    if let Some((_, len)) = other {
+        out[..len].copy_from_slice(&fold.other[..len]);
+    }
+    other.or(made)
+}
+
+/// Pages with few zeros.
+#[inline(always)]
+fn compress_others<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8]) -> Option<Made> {
+    let differences = Differences::estimate(page);
+    if differences.bytes() < DELTAS_MAX {
+        let made = differences.encode(page, &mut fold.deltas, out);
+        if made.is_some() {
+            return made;
+        }
+    }
+    let sample = Sample::of(page);
+    if sample.distinct > DISTINCT_MAX {
+        return None;
+    }
+    let len = if sample.is_text {
+        lz::encode::<V, lz::Text>(page, &mut fold.lz, out)
+    } else if sample.alike < ALIKE_MIN {
+        lz::encode::<V, lz::Binary>(page, &mut fold.lz, out)
+    } else {
+        lz::encode::<V, lz::Numbers>(page, &mut fold.lz, out)
+    };
+    Some((LZ, len?))
+}
+
+/// How many bytes differences of numbers of 8 and of 4 bytes would probably take.
+struct Differences {
+    of_8: usize,
+    of_4: usize,
+}
+
+impl Differences {
+    #[inline(always)]
+    fn estimate(page: &Page) -> Self {
+        Differences {
+            of_8: deltas::estimate::<8>(page),
+            of_4: deltas::estimate::<4>(page),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.of_8.min(self.of_4)
+    }
+
+    /// Compresses with the size that will probably do better.
+    #[inline(always)]
+    fn encode(&self, page: &Page, deltas: &mut deltas::Deltas, out: &mut [u8]) -> Option<Made> {
+        if self.of_8 <= self.of_4 {
+            Some((DELTAS_8, deltas::encode::<8>(page, deltas, out)?))
+        } else {
+            Some((DELTAS_4, deltas::encode::<4>(page, deltas, out)?))
+        }
+    }
 }
 
 #[inline(always)]
@@ -165,8 +231,46 @@ fn decompress<V: lanes::Lanes>(fold: &mut Fold, data: &[u8], page: &mut Page) ->
     match data.split_first()? {
         (&WORDS, stored) => unwords::decode::<V>(stored, &mut fold.unwords, page),
         (&LZ, stored) => unlz::decode::<V>(stored, &mut fold.unlz, page),
+        (&DELTAS_8, stored) => deltas::decode::<8>(stored, &mut fold.deltas, page),
+        (&DELTAS_4, stored) => deltas::decode::<4>(stored, &mut fold.deltas, page),
+        (&LZ_16, stored) => {
+            unlz::decode::<V>(stored, &mut fold.unlz, page)?;
+            *page = characters_of_16_bits(page);
+            Some(())
+        }
         _ => None,
     }
+}
+
+/// Whether a sample's every second byte is zero and the others are not.
+#[inline(always)]
+fn is_text_of_16_bits(page: &Page) -> bool {
+    SAMPLE_STARTS.iter().all(|&start| {
+        let line = &page[start..start + SAMPLE_BYTES];
+        line.chunks_exact(2)
+            .all(|pair| pair[0] != 0 && pair[1] == 0)
+    })
+}
+
+#[inline(always)]
+fn low_bytes_first(page: &Page) -> Page {
+    let mut split = [0; PAGE_SIZE];
+    let (low, high) = split.split_at_mut(PAGE_SIZE / 2);
+    for (pair, (low, high)) in page.chunks_exact(2).zip(low.iter_mut().zip(high)) {
+        (*low, *high) = (pair[0], pair[1]);
+    }
+    split
+}
+
+/// The reverse of [`low_bytes_first`].
+#[inline(always)]
+fn characters_of_16_bits(split: &Page) -> Page {
+    let mut page = [0; PAGE_SIZE];
+    let (low, high) = split.split_at(PAGE_SIZE / 2);
+    for (pair, (low, high)) in page.chunks_exact_mut(2).zip(low.iter().zip(high)) {
+        (pair[0], pair[1]) = (*low, *high);
+    }
+    page
 }
 
 /// Whether the page looks like one of words: by its zeros, which 64 counters count, of which none can

@@ -115,6 +115,56 @@ fn text_page() -> impl Strategy<Value = Page> {
     })
 }
 
+/// Numbers that follow one another.
+fn number_page() -> impl Strategy<Value = Page> {
+    let page_of_halves = |half: &dyn Fn(usize) -> u32| -> Page {
+        let bytes: Vec<u8> = (0..PAGE_SIZE / 4)
+            .map(half)
+            .flat_map(u32::to_le_bytes)
+            .collect();
+        bytes.try_into().expect("a page")
+    };
+    let noise = || any::<u64>().prop_map(testing::noise);
+    prop_oneof![
+        (any::<u64>(), any::<u64>(), noise(), 0..64u32).prop_map(|(first, step, noise, bits)| {
+            page_of_words(|i| {
+                let by = (u64::from(noise[i]) * u64::from(noise[i + 512])) << bits;
+                first
+                    .wrapping_add(step.wrapping_mul(i as u64))
+                    .wrapping_add(by)
+            })
+        }),
+        (any::<u32>(), any::<u32>(), noise(), 0..32u32).prop_map(
+            move |(first, step, noise, bits)| {
+                page_of_halves(&|i| {
+                    let by = u32::from(noise[i]) << bits;
+                    first
+                        .wrapping_add(step.wrapping_mul(i as u32))
+                        .wrapping_add(by)
+                })
+            }
+        ),
+        (-1e9..1e9f64, noise()).prop_map(|(first, noise)| {
+            page_of_words(|i| (first + f64::from(noise[i]) / 7.0).to_bits())
+        }),
+    ]
+}
+
+fn text_of_16_bits() -> impl Strategy<Value = Page> {
+    text_page().prop_map(|text| std::array::from_fn(|i| if i % 2 == 0 { text[i / 2] } else { 0 }))
+}
+
+/// Any page that some method is made for.
+fn page() -> impl Strategy<Value = Page> {
+    prop_oneof![
+        any_page(),
+        heap_page(),
+        text_page(),
+        number_page(),
+        text_of_16_bits()
+    ]
+}
+
 #[test]
 fn the_methods_are_chosen_by_what_they_are_good_at() {
     let objects = page_of_words(|i| match i % 6 {
@@ -133,6 +183,20 @@ fn the_methods_are_chosen_by_what_they_are_good_at() {
     let lz = compress_everywhere(&log, PAGE_SIZE).expect("compresses");
     assert_eq!(lz[0], LZ);
     assert!(lz.len() < 300, "{} bytes", lz.len());
+
+    let utf16: Page = std::array::from_fn(|i| if i % 2 == 0 { log[i / 2] } else { 0 });
+    let lz = compress_everywhere(&utf16, PAGE_SIZE).expect("compresses");
+    assert_eq!(lz[0], LZ_16);
+    assert!(lz.len() < 400, "{} bytes", lz.len());
+
+    let times = page_of_words(|i| 1_763_712_000_000 + 60_000 * i as u64);
+    let steps = compress_everywhere(&times, PAGE_SIZE).expect("compresses");
+    assert_eq!((steps[0], steps.len()), (DELTAS_8, 1 + 2 * 8 + 32));
+    let count = |i: usize| 1_000_000 + 3 * i as u32 + (i * i % 7) as u32;
+    let counts: Page = std::array::from_fn(|i| count(i / 4).to_le_bytes()[i % 4]);
+    let steps = compress_everywhere(&counts, PAGE_SIZE).expect("compresses");
+    assert_eq!(steps[0], DELTAS_4);
+    assert!(steps.len() < 700, "{} bytes", steps.len());
 
     assert_eq!(compress_everywhere(&testing::noise(5), PAGE_SIZE), None);
 }
@@ -180,15 +244,31 @@ fn real_pages_come_back_at_every_level() {
 proptest! {
     #[test]
     fn pages_come_back_at_every_level(
-        page in prop_oneof![any_page(), heap_page(), text_page()],
+        page in page(),
         room in prop_oneof![Just(PAGE_SIZE), 0..PAGE_SIZE],
     ) {
         compress_everywhere(&page, room);
     }
 
     #[test]
+    fn pages_before_leave_no_trace(pages in prop::collection::vec(page(), 1..8)) {
+        for level in levels() {
+            let mut used = Fold::with_level(level);
+            let (mut out, mut fresh, mut back) = ([0; PAGE_SIZE], [0; PAGE_SIZE], [0; PAGE_SIZE]);
+            for page in &pages {
+                let len = used.compress(page, &mut out);
+                prop_assert_eq!(len, Fold::with_level(level).compress(page, &mut fresh));
+                let Some(len) = len else { continue };
+                prop_assert!(out[..len] == fresh[..len]);
+                prop_assert_eq!(used.decompress(&out[..len], &mut back), Ok(()));
+                prop_assert!(back == *page);
+            }
+        }
+    }
+
+    #[test]
     fn damage_is_found_alike_at_every_level(
-        page in prop_oneof![heap_page(), text_page()],
+        page in page(),
         flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8u8), 1..6),
         keep in 0.0..1.0f64,
     ) {
@@ -203,7 +283,7 @@ proptest! {
 
     #[test]
     fn random_bytes_decode_alike_at_every_level(
-        method in 0..4u8,
+        method in 0..7u8,
         mut data in prop::collection::vec(any::<u8>(), 1..6000),
     ) {
         data[0] = method;
