@@ -3,6 +3,7 @@
 use pleat_types::{CodecId, Page};
 
 use crate::dictionary::{Dictionary, Training};
+use crate::lz4::ACCELERATIONS;
 use crate::registry::id_of;
 use crate::zstd::{LEVELS, LEVEL_DEFAULT};
 use crate::{fold, Fold, Lz4, Lzo, Wkdm, Zstd, ZstdWithDictionary};
@@ -31,6 +32,7 @@ pub struct Choice {
     /// `auto`: by what is in the page.
     by_page: bool,
     zstd_level: i32,
+    lz4_acceleration: i32,
     training: Option<Training>,
 }
 
@@ -50,6 +52,7 @@ impl Choice {
             "fold",
             "auto",
             "lz4",
+            "lz4:8",
             "lzo",
             "lzrw1",
             "wkdm",
@@ -65,15 +68,16 @@ impl Choice {
         let plain = Choice::names().iter().filter(|n| !n.contains(':'));
         let plain: Vec<&str> = plain.copied().collect();
         let (low, high) = (LEVELS.start(), LEVELS.end());
+        let (fast, fastest) = (ACCELERATIONS.start(), ACCELERATIONS.end());
         format!(
-            "{}, zstd:LEVEL ({low} to {high}), zstd:LEVEL{WITH_DICTIONARY} (learns from the first pages)",
+            "{}, lz4:ACCELERATION ({fast} to {fastest}), zstd:LEVEL ({low} to {high}), zstd:LEVEL{WITH_DICTIONARY} (learns from the first pages)",
             plain.join(", ")
         )
     }
 
     /// The choice called `name`: a codec's name; `auto`, for each page the one of `fold` and `lz4` that
     /// suits it; `lzowkdm`, castro03's lzo for pages of files and wkdm
-    /// for others; `zstd:LEVEL`; or either name of zstd with `+dict` behind it.
+    /// for others; `lz4:ACCELERATION`; `zstd:LEVEL`; or either name of zstd with `+dict` behind it.
     ///
     /// # Errors
     /// When `name` is none of these.
@@ -85,6 +89,7 @@ impl Choice {
             file: Zstd::ID,
             by_page: name == AUTO,
             zstd_level: LEVEL_DEFAULT,
+            lz4_acceleration: *ACCELERATIONS.start(),
             training: None,
         };
         if name == AUTO {
@@ -94,6 +99,11 @@ impl Choice {
         } else if let Some((level, with_dictionary)) = parse_zstd(name) {
             choice.zstd_level = level.ok_or_else(unknown)?;
             choice.training = with_dictionary.then(|| Training::new(choice.zstd_level));
+        } else if let Some(acceleration) = name.strip_prefix("lz4:") {
+            let known = |a: &i32| ACCELERATIONS.contains(a);
+            let acceleration = acceleration.parse().ok().filter(known);
+            choice.lz4_acceleration = acceleration.ok_or_else(unknown)?;
+            (choice.anonymous, choice.file) = (Lz4::ID, Lz4::ID);
         } else {
             choice.anonymous = id_of(name).ok_or_else(unknown)?;
             choice.file = choice.anonymous;
@@ -139,10 +149,32 @@ impl Choice {
     }
 
     /// Shows the choice a page about to be compressed, for it to learn from.
-    pub(crate) fn learn(&self, page: &Page) {
+    pub(crate) fn show(&self, page: &Page) {
         if let Some(training) = &self.training {
             training.offer(page);
         }
+    }
+
+    /// Whether pages are still looked at to learn from.
+    pub(crate) fn wants_pages(&self) -> bool {
+        self.training.as_ref().is_some_and(Training::wants_pages)
+    }
+
+    /// Bytes of memory that [`Choice::learn`] needs for a moment; `None` while there is nothing to be
+    /// learnt. Enough pages were folded for a dictionary, and nobody has made it yet.
+    pub fn learning_due(&self) -> Option<usize> {
+        self.training.as_ref()?.due()
+    }
+
+    /// Makes the dictionary of the job from the pages folded so far, if it is due; until then, and if it
+    /// turns out to be of no use, pages are compressed without. Takes some 100 ms. Answers whether it was
+    /// this call that learnt.
+    pub fn learn(&self) -> bool {
+        self.training.as_ref().is_some_and(Training::learn)
+    }
+
+    pub(crate) fn lz4_acceleration(&self) -> i32 {
+        self.lz4_acceleration
     }
 
     pub(crate) fn zstd_level(&self) -> i32 {
@@ -194,7 +226,8 @@ mod tests {
             assert_eq!(Choice::parse(name).expect("described").name(), name);
         }
         for name in [
-            "", "zstd:", "zstd:0", "zstd:20", "zstd:-6", "zstd:3+", "zstd1", "lz4+dict",
+            "", "zstd:", "zstd:0", "zstd:20", "zstd:-6", "lz4:0", "lz4:x", "zstd:3+", "zstd1",
+            "lz4+dict",
         ] {
             assert!(Choice::parse(name).is_err(), "{name}");
         }
@@ -230,6 +263,7 @@ mod tests {
         for seed in 0..2200 {
             let folder = &mut folders[seed % 3];
             folded.push(fold(folder, &testing::text_page(seed as u64)));
+            choice.learn();
         }
         assert_eq!(folded[0].0, Zstd::ID);
         assert_eq!(folded[2199].0, ZstdWithDictionary::ID);

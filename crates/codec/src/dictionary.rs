@@ -5,7 +5,7 @@
 //! sample, and while one trains, the others go on without dictionary.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pleat_types::{Page, PAGE_SIZE};
 use zstd_safe::{CDict, DDict};
@@ -79,7 +79,9 @@ pub(crate) struct Training {
     /// Pages offered until there were enough samples.
     offered: AtomicUsize,
     enough: AtomicBool,
-    /// `None` when there are enough.
+    /// Somebody makes the dictionary, or has.
+    learning: AtomicBool,
+    /// `None` once they are being learnt from.
     samples: Mutex<Option<Vec<u8>>>,
     /// Contexts borrow it for as long as they live, so it is never freed: a process has one job, and a
     /// job has at most one dictionary.
@@ -94,6 +96,7 @@ impl Training {
             level,
             offered: AtomicUsize::new(0),
             enough: AtomicBool::new(false),
+            learning: AtomicBool::new(false),
             samples: Mutex::new(Some(Vec::new())),
             trained: OnceLock::new(),
             bytes_held: AtomicUsize::new(0),
@@ -110,37 +113,62 @@ impl Training {
         self.bytes_held.load(Ordering::Relaxed)
     }
 
-    /// Takes `page` for a sample, if one is wanted; trains when it was the last one.
+    /// Takes `page` for a sample, if one is wanted.
     ///
     /// Cost: a read when enough were taken; else a count, and for one page in [`SAMPLE_EVERY`] a copy.
-    /// The last sample costs some 100 ms once, twice that at the highest levels.
     pub fn offer(&self, page: &Page) {
         if self.enough.load(Ordering::Relaxed) {
             return;
         }
         let before = self.offered.fetch_add(1, Ordering::Relaxed);
-        if !before.is_multiple_of(SAMPLE_EVERY) {
-            return;
-        }
-        if let Some(samples) = self.add(page) {
-            self.train(&samples);
+        if before.is_multiple_of(SAMPLE_EVERY) {
+            self.add(page);
         }
     }
 
-    /// All samples, if `page` was the last one.
-    fn add(&self, page: &Page) -> Option<Vec<u8>> {
-        let mut guard = self.samples.try_lock().ok()?;
-        let samples = guard.as_mut()?;
+    fn add(&self, page: &Page) {
+        let Ok(mut guard) = self.samples.try_lock() else {
+            return;
+        };
+        let Some(samples) = guard.as_mut().filter(|s| s.len() < SAMPLES_BYTES) else {
+            return;
+        };
         if samples.is_empty() {
             samples.reserve_exact(SAMPLES_BYTES);
             self.bytes_held.store(SAMPLES_BYTES, Ordering::Relaxed);
         }
         samples.extend_from_slice(page);
-        if samples.len() < SAMPLES_BYTES {
-            return None;
+        let enough = samples.len() >= SAMPLES_BYTES;
+        self.enough.store(enough, Ordering::Release);
+    }
+
+    /// Whether there are not enough samples yet.
+    pub fn wants_pages(&self) -> bool {
+        !self.enough.load(Ordering::Acquire)
+    }
+
+    /// Bytes that [`Training::learn`] will need beside the samples, once there are enough of them and
+    /// until somebody learns.
+    pub fn due(&self) -> Option<usize> {
+        let enough = self.enough.load(Ordering::Acquire);
+        (enough && !self.learning.load(Ordering::Relaxed)).then_some(TRAINING_BYTES)
+    }
+
+    /// Makes the dictionary, if it is due. Takes some 100 ms, twice that at the highest levels.
+    /// Answers whether this call made it.
+    pub fn learn(&self) -> bool {
+        if self.due().is_none() || self.learning.swap(true, Ordering::Relaxed) {
+            return false;
         }
-        self.enough.store(true, Ordering::Relaxed);
-        guard.take()
+        let samples = self
+            .samples
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(samples) = samples {
+            self.train(&samples);
+        }
+        true
     }
 
     fn train(&self, samples: &[u8]) {
@@ -194,6 +222,7 @@ mod tests {
             for page in pages {
                 for _ in 0..SAMPLE_EVERY {
                     training.offer(page);
+                    training.learn();
                 }
             }
             assert!(training.bytes_held() < SAMPLES_BYTES, "samples are freed");
@@ -209,6 +238,7 @@ mod tests {
         let offer_many = || {
             for seed in 0..4000 {
                 training.offer(&testing::text_page(seed));
+                training.learn();
             }
         };
         std::thread::scope(|scope| {

@@ -41,7 +41,7 @@ impl Folder {
         if let Some(word) = repeated_word(page) {
             return Folded::Same(word);
         }
-        self.choice.learn(page);
+        self.choice.show(page);
         self.fold_with(self.choice.codec_for(page, kind), page, out)
     }
 

@@ -4,13 +4,15 @@
 //! and does nothing else.
 #![allow(unsafe_code)]
 
+use std::ops::RangeInclusive;
+
 use lz4_sys::{c_char, c_int, c_void};
 use pleat_types::{CodecId, Page, PAGE_SIZE};
 
 use crate::{Codec, CodecError};
 
-/// Positions tried per match search; 1 is the library's default and its best ratio in fast mode.
-const ACCELERATION: c_int = 1;
+/// Accelerations the library knows: by how much faster, and worse, than at 1 it looks for matches.
+pub(crate) const ACCELERATIONS: RangeInclusive<i32> = 1..=65537;
 
 // The crate lz4-sys links these but does not declare them. The `_fastReset` variant would gain
 // nothing: it clears the table all the same for inputs of 4 KiB and more.
@@ -30,6 +32,7 @@ extern "C" {
 pub struct Lz4 {
     /// Words, because LZ4 wants its state aligned to 8 bytes.
     state: Box<[u64]>,
+    acceleration: c_int,
 }
 
 impl Lz4 {
@@ -38,12 +41,18 @@ impl Lz4 {
     /// Identity stored with pages.
     pub const ID: CodecId = CodecId(1);
 
-    /// Allocates the working memory.
+    /// Allocates the working memory; acceleration 1, the library's default and best ratio.
     pub fn new() -> Self {
+        Lz4::with_acceleration(*ACCELERATIONS.start())
+    }
+
+    /// As [`Lz4::new`], with an acceleration of 1 to 65537.
+    pub fn with_acceleration(acceleration: i32) -> Self {
         // SAFETY: takes no arguments and returns a constant of the library.
         let state_bytes = unsafe { LZ4_sizeofState() } as usize;
         Lz4 {
             state: vec![0; state_bytes.div_ceil(size_of::<u64>())].into_boxed_slice(),
+            acceleration,
         }
     }
 }
@@ -77,7 +86,7 @@ impl Codec for Lz4 {
                 out.as_mut_ptr().cast(),
                 PAGE_SIZE as c_int,
                 capacity,
-                ACCELERATION,
+                self.acceleration,
             )
         };
         (len > 0).then_some(len as usize)

@@ -148,11 +148,15 @@ pub fn totals(measured: &[Measured]) -> Vec<Measured> {
     totals
 }
 
+/// A pool of pages of one word teaches nothing, however often it is shown.
+const LEARNING_PASSES_MAX: usize = 64;
+
 /// One codec on one pool. Each has a folder and a choice of its own, as a job has: what an adaptive
 /// choice learns from one pool does not help it with another.
 struct Subject<'a> {
     pool: &'a Pool,
     codec: &'a str,
+    choice: Arc<Choice>,
     folder: Folder,
     /// What each page became, in order; their bytes stand in `bytes` one after the other.
     folded: Vec<Folded>,
@@ -163,10 +167,12 @@ struct Subject<'a> {
 
 impl<'a> Subject<'a> {
     fn new(pool: &'a Pool, codec: &'a str) -> Result<Self, UnknownChoice> {
+        let choice = Arc::new(Choice::parse(codec)?);
         Ok(Subject {
             pool,
             codec,
-            folder: Folder::new(&Arc::new(Choice::parse(codec)?)),
+            folder: Folder::new(&choice),
+            choice,
             folded: Vec::new(),
             bytes: Vec::new(),
             compress_ns: Vec::new(),
@@ -178,9 +184,24 @@ impl<'a> Subject<'a> {
         PAGES_PER_PASS_MIN.div_ceil(self.pool.pages.len())
     }
 
+    /// Shows a choice that learns from pages as many as it wants to see.
+    fn let_learn(&mut self) {
+        let mut out = [0; PAGE_SIZE];
+        for _ in 0..LEARNING_PASSES_MAX {
+            if !self.choice.wants_pages() {
+                break;
+            }
+            for page in &self.pool.pages {
+                self.folder.fold(page, PageKind::Anonymous, &mut out);
+            }
+        }
+        self.choice.learn();
+    }
+
     /// Keeps every page compressed, for the decompressing passes, and compares it with what comes
     /// back.
     fn check_pass(&mut self) -> Result<(), MeasureError> {
+        self.let_learn();
         let (mut out, mut back) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
         for (number, page) in self.pool.pages.iter().enumerate() {
             let folded = self.folder.fold(page, PageKind::Anonymous, &mut out);

@@ -22,7 +22,7 @@ const CODECS: &[Entry] = &[
     Entry {
         name: Lz4::NAME,
         id: Lz4::ID,
-        make: |_| Some(Box::new(Lz4::new())),
+        make: |choice| Some(Box::new(Lz4::with_acceleration(choice.lz4_acceleration()))),
     },
     Entry {
         name: Zstd::NAME,

@@ -4,6 +4,8 @@ use crate::reclaim;
 use crate::shared::{FoldJob, Shared};
 use pleat_codec::{Folded, Folder, PageKind};
 use pleat_engine::ColdPage;
+use pleat_types::PAGE_SIZE;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -84,6 +86,24 @@ impl Press {
 }
 
 impl Press {
+    /// Lets the codec learn, once it has seen enough and there is memory for that: what it needs is
+    /// counted as used first, so that pages make room for it.
+    fn let_learn(shared: &Shared) {
+        let Some(bytes) = shared.codec.learning_due() else {
+            return;
+        };
+        let bytes = bytes as u64;
+        if shared.set_aside_bytes.swap(bytes, Ordering::Relaxed) == 0 {
+            let pages = bytes.div_ceil(PAGE_SIZE as u64);
+            shared.engine().unshare(pages, true);
+            return;
+        }
+        let fits = shared.engine().free_bytes() >= 0;
+        if fits && shared.codec.learn() {
+            shared.set_aside_bytes.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Compresses one cold page again; answers whether there was one.
     fn recompress(&mut self, shared: &Shared) -> bool {
         if !shared.engine().choose_cold(&mut self.cold) {
@@ -111,6 +131,7 @@ pub fn run(shared: &Arc<Shared>) {
     let spins = shared.claim_spinning();
     let mut worked = Instant::now();
     while !shared.is_over() {
+        Press::let_learn(shared);
         let waits = !(spins && worked.elapsed() < SPIN);
         if press.work(shared, waits.then_some(SLEEP)) {
             reclaim::kick(shared);

@@ -206,6 +206,7 @@ fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32
         swap,
         codec: job.codec.clone(),
         recompress: job.recompress,
+        set_aside_bytes: AtomicU64::new(0),
         folds: Folds::default(),
         writer: Gate::default(),
         links: Mutex::new(Vec::new()),

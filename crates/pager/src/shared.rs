@@ -35,6 +35,8 @@ pub struct Shared {
     pub codec: Arc<Choice>,
     /// Whether pages that stay cold are compressed again.
     pub recompress: bool,
+    /// Memory that is spoken for though nobody uses it yet; counted as used.
+    pub set_aside_bytes: AtomicU64,
     /// Pages waiting to be folded.
     pub folds: Folds,
     /// Wakes the writer.

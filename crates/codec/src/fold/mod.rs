@@ -45,6 +45,8 @@ const SAMPLE_BYTES: usize = 64;
 const ALIKE_MIN: usize = 20;
 /// Differences that are estimated to take more bytes than this are not tried before Lempel-Ziv.
 const DELTAS_MAX: usize = PAGE_SIZE / 4 * 3;
+/// Words in so few bytes need no looking for anything better.
+const WORDS_GOOD: usize = PAGE_SIZE / 8;
 /// Words that leave more bytes of literals than this are worth a try with Lempel-Ziv.
 const LITERALS_MAX: usize = 1700;
 
@@ -157,10 +159,12 @@ fn compress_words<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8])
     let made = (literals < usize::MAX).then_some((WORDS, len));
     // What is tried beside has to be shorter, and must not overwrite this before.
     let room = len.min(PAGE_SIZE);
-    let differences = Differences::estimate(page);
     let mut other = None;
-    if differences.bytes() < len / 4 * 3 {
-        other = differences.encode(page, &mut fold.deltas, &mut fold.other[..room]);
+    if len > WORDS_GOOD {
+        let differences = Differences::estimate(page);
+        if differences.bytes() < len / 4 * 3 {
+            other = differences.encode(page, &mut fold.deltas, &mut fold.other[..room]);
+        }
     }
     if other.is_none() && literals > LITERALS_MAX {
         let lz = lz::encode::<V, lz::Numbers>(page, &mut fold.lz, &mut fold.other[..room]);

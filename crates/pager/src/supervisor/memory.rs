@@ -7,6 +7,7 @@ use crate::cgroup::Gauge;
 use crate::reclaim;
 use crate::shared::lock;
 use pleat_sys::procfs;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Processes are managed when less than this is free: a share of the budget, one part in so many, but
@@ -54,7 +55,8 @@ impl Supervisor<'_> {
         }
         let (free, wanted, write) = {
             let mut engine = self.shared.engine();
-            engine.measured(self.used_bytes);
+            let set_aside = self.shared.set_aside_bytes.load(Ordering::Relaxed);
+            engine.measured(self.used_bytes + set_aside);
             (
                 engine.free_bytes(),
                 engine.frames_wanted() > 0,
