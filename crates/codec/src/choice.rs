@@ -141,7 +141,7 @@ impl Choice {
     }
 
     /// Bytes that the choice itself has allocated. 0 without `+dict`; with it, 1 MiB of samples until
-    /// there are enough, some 7 MiB while the dictionary is trained (an estimate; about 100 ms), and
+    /// there are enough, some 13 MiB while the dictionary is trained (an estimate; about 100 ms), and
     /// from then on the dictionary as the library prepares it, 100 to 500 KiB by level; 0 if training
     /// came to nothing.
     pub fn bytes_held(&self) -> usize {

@@ -22,7 +22,7 @@ const TRIAL_BYTES: usize = SAMPLES_BYTES / 8;
 /// pages have little in common, frames with one can be longer than those without.
 const USEFUL_PERCENT: usize = 98;
 /// What the library allocates while it trains, measured.
-const TRAINING_BYTES: usize = 6 << 20;
+const TRAINING_BYTES: usize = 12 << 20;
 /// Larger ones find little more in pages of 4 KiB; 8 KiB leave up to two per cent more bytes.
 const DICTIONARY_BYTES_MAX: usize = 16 << 10;
 

@@ -4,6 +4,7 @@ use crate::reclaim;
 use crate::shared::{FoldJob, Shared};
 use pleat_codec::{Folded, Folder, PageKind};
 use pleat_engine::ColdPage;
+use pleat_sys::process::give_back_free_memory;
 use pleat_types::PAGE_SIZE;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ const BATCH: usize = 8;
 /// CPUs, 50 us instead of 10 where CPUs are virtual. It also spares the wake-up of this thread.
 const SPIN: Duration = Duration::from_micros(1500);
 const SPIN_ROUNDS: u32 = 200;
+/// How long what learning took stays counted: every thread makes its own tables of what was learnt.
+const SETTLE: Duration = Duration::from_secs(2);
 const SLEEP: Duration = Duration::from_millis(500);
 
 /// A folder with its buffers; one per thread.
@@ -28,6 +31,8 @@ pub struct Press {
     bytes: Vec<[u8; 4096]>,
     /// A page that is compressed again.
     cold: ColdPage,
+    /// When this thread let the codec learn.
+    learnt: Option<Instant>,
 }
 
 impl Press {
@@ -39,6 +44,7 @@ impl Press {
             results: Vec::with_capacity(BATCH),
             bytes: vec![[0; 4096]; BATCH],
             cold: ColdPage::default(),
+            learnt: None,
         }
     }
 
@@ -88,7 +94,11 @@ impl Press {
 impl Press {
     /// Lets the codec learn, once it has seen enough and there is memory for that: what it needs is
     /// counted as used first, so that pages make room for it.
-    fn let_learn(shared: &Shared) {
+    fn let_learn(&mut self, shared: &Shared) {
+        if self.learnt.is_some_and(|at| at.elapsed() > SETTLE) {
+            self.learnt = None;
+            shared.set_aside_bytes.store(0, Ordering::Relaxed);
+        }
         let Some(bytes) = shared.codec.learning_due() else {
             return;
         };
@@ -96,11 +106,14 @@ impl Press {
         if shared.set_aside_bytes.swap(bytes, Ordering::Relaxed) == 0 {
             let pages = bytes.div_ceil(PAGE_SIZE as u64);
             shared.engine().unshare(pages, true);
+            shared.is_set_aside.store(true, Ordering::Release);
             return;
         }
-        let fits = shared.engine().free_bytes() >= 0;
-        if fits && shared.codec.learn() {
-            shared.set_aside_bytes.store(0, Ordering::Relaxed);
+        // Another thread may have just begun to count it.
+        let counted = shared.is_set_aside.load(Ordering::Acquire);
+        if counted && shared.engine().free_bytes() >= 0 && shared.codec.learn() {
+            give_back_free_memory();
+            self.learnt = Some(Instant::now());
         }
     }
 
@@ -131,7 +144,7 @@ pub fn run(shared: &Arc<Shared>) {
     let spins = shared.claim_spinning();
     let mut worked = Instant::now();
     while !shared.is_over() {
-        Press::let_learn(shared);
+        press.let_learn(shared);
         let waits = !(spins && worked.elapsed() < SPIN);
         if press.work(shared, waits.then_some(SLEEP)) {
             reclaim::kick(shared);

@@ -207,6 +207,7 @@ fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32
         codec: job.codec.clone(),
         recompress: job.recompress,
         set_aside_bytes: AtomicU64::new(0),
+        is_set_aside: AtomicBool::new(false),
         folds: Folds::default(),
         writer: Gate::default(),
         links: Mutex::new(Vec::new()),

@@ -37,6 +37,8 @@ pub struct Shared {
     pub recompress: bool,
     /// Memory that is spoken for though nobody uses it yet; counted as used.
     pub set_aside_bytes: AtomicU64,
+    /// Whether the engine's account has it too.
+    pub is_set_aside: AtomicBool,
     /// Pages waiting to be folded.
     pub folds: Folds,
     /// Wakes the writer.
