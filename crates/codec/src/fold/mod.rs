@@ -303,19 +303,24 @@ struct Sample {
 impl Sample {
     #[inline(always)]
     fn of(page: &Page) -> Sample {
-        let mut seen = [0u64; 4];
-        let mut alike = 0;
+        // A byte each: bits in words would make each step wait for the one before.
+        let mut seen = [0u8; 256];
+        let (mut alike, mut all) = (0, 0);
         for start in SAMPLE_STARTS {
             let line = &page[start..start + SAMPLE_BYTES];
             for &byte in line {
-                seen[usize::from(byte >> 6)] |= 1 << (byte & 63);
+                seen[usize::from(byte)] = 1;
+                all |= byte;
             }
             let pairs = (7..SAMPLE_BYTES - 8).step_by(8);
             alike += pairs.filter(|&top| line[top] == line[top + 8]).count();
         }
         Sample {
-            distinct: seen.iter().map(|word| word.count_ones()).sum(),
-            is_text: seen[2] | seen[3] == 0,
+            distinct: seen
+                .chunks_exact(64)
+                .map(|c| u32::from(c.iter().sum::<u8>()))
+                .sum(),
+            is_text: all < 0x80,
             alike,
         }
     }
