@@ -211,6 +211,11 @@ fn repeats<V: Lanes>(
     let ones = V::splat(ONES);
     let lines = page.chunks_exact_mut(8 * LANES);
     for (line, pattern) in lines.zip(patterns) {
+        // Zeros come in long stretches.
+        if *pattern == 0 {
+            line.fill(0);
+            continue;
+        }
         let [low, high] = pattern.to_le_bytes();
         let (exact, near, other) = (low & !high, high & !low, low & high);
         let packed = u64::from_le_bytes(*window(&mut parts.exact, exacts));
