@@ -1,10 +1,11 @@
 //! `fold`: pleat's own codec, for exactly one page of a heap.
 //!
-//! A quick look at the page (how many bytes are zero, how many different ones a sample has) decides
-//! what is tried: word dictionaries (`words.rs`), Lempel-Ziv within the page (`lz.rs`), or nothing,
-//! because it will not compress.
+//! A quick look at the page (how many bytes are zero, how many different ones a sample has, by how much
+//! neighbouring numbers differ) decides what is tried: word dictionaries (`words.rs`), differences of
+//! numbers (`deltas.rs`), Lempel-Ziv within the page (`lz.rs`), or nothing, because it will not compress.
 //!
-//! Everything is written once, over eight 64-bit lanes; the form stored does not depend on the CPU.
+//! The words are treated in eight 64-bit lanes at a time (`lanes.rs`); all is written once and compiled for
+//! three levels of the CPU, and the form stored does not depend on which.
 
 mod avx2;
 mod avx512;
@@ -73,7 +74,7 @@ impl Level {
     }
 }
 
-/// The codec with its working memory, about 40 KiB.
+/// The codec with its working memory, about 90 KiB.
 pub struct Fold {
     level: Level,
     words: Box<words::Parts>,
