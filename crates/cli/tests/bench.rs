@@ -120,7 +120,7 @@ fn a_mistake_costs_one_line_that_names_the_remedy() {
         (&["codec", &odd], "has 4097 bytes"),
         (&["codec", &empty], "pleat bench dump PID FILE"),
         (&["codec", unmade], "pleat bench dump PID FILE"),
-        (&["codec", "--codec", "lz5", &good], "choose from fold"),
+        (&["codec", "--codec", "lz5", &good], "choose from auto"),
         (&["codec", &good, &good], "rename one"),
         (
             &["codec", "--pages", "0", &good],

@@ -49,8 +49,8 @@ impl Choice {
     /// dictionary there is one each.
     pub fn names() -> &'static [&'static str] {
         &[
-            "fold",
             "auto",
+            "fold",
             "lz4",
             "lz4:8",
             "lzo",

@@ -28,7 +28,7 @@ pub struct Preset {
 const PRESETS: [Preset; 3] = [
     Preset {
         name: "pleat",
-        codec: "fold",
+        codec: "auto",
         layout: "bins",
         sizing: "balance:60%",
         run_max: 16,
@@ -42,7 +42,7 @@ const PRESETS: [Preset; 3] = [
     },
     Preset {
         name: "static",
-        codec: "fold",
+        codec: "auto",
         layout: "bins",
         sizing: "static:25%",
         run_max: 16,
