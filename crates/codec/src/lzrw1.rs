@@ -190,14 +190,14 @@ impl Codec for Lzrw1 {
         Self::ID
     }
 
-    /// Cost: 5 to 16 us (example `corpus`); nothing is skipped when nothing repeats.
+    /// Cost: 5 to 16 us (`pleat bench codec`); nothing is skipped when nothing repeats.
     fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
         let mut sink = Sink::new(out);
         self.encode(page, &mut sink)?;
         Some(sink.len())
     }
 
-    /// Cost: 2.3 to 5 us (example `corpus`).
+    /// Cost: 2.3 to 5 us (`pleat bench codec`).
     fn decompress(&mut self, data: &[u8], page: &mut Page) -> Result<(), CodecError> {
         decode(data, page).ok_or(CodecError::Damaged { codec: Self::NAME })
     }

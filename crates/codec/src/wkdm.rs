@@ -285,7 +285,7 @@ impl Codec for Wkdm {
         Self::ID
     }
 
-    /// Cost: 1 to 4 us (example `corpus`).
+    /// Cost: 1 to 4 us (`pleat bench codec`).
     fn compress(&mut self, page: &Page, out: &mut [u8]) -> Option<usize> {
         let (tags, areas) = out.split_at_mut_checked(TAGS_BYTES)?;
         let counts = self.model(page, tags, areas.len())?;
@@ -294,7 +294,7 @@ impl Codec for Wkdm {
         Some(TAGS_BYTES + len)
     }
 
-    /// Cost: 1 to 4 us (example `corpus`).
+    /// Cost: 1 to 4 us (`pleat bench codec`).
     fn decompress(&mut self, data: &[u8], page: &mut Page) -> Result<(), CodecError> {
         let damaged = CodecError::Damaged { codec: Self::NAME };
         let Some((tags, areas)) = data.split_at_checked(TAGS_BYTES) else {

@@ -3,6 +3,7 @@
 
 use std::arch::x86_64::*;
 
+use super::bits::{Bits, Bmi2};
 use super::lanes::{Lanes, Mask, LANES};
 
 /// Two 256-bit registers. Values exist only inside `words.rs` functions compiled for AVX2, which
@@ -22,6 +23,8 @@ impl Avx2 {
 // SAFETY of every block below: the CPU has AVX2, BMI1 and BMI2 (see the type's documentation); loads
 // and stores are unaligned ones of exactly the size of the array referred to.
 impl Lanes for Avx2 {
+    type Bits = Bmi2;
+
     #[inline(always)]
     fn load(from: &[u64; LANES]) -> Self {
         let at: *const __m256i = from.as_ptr().cast();
@@ -205,7 +208,7 @@ impl Lanes for Avx2 {
         let mut at = 0;
         for (i, lane) in self.to_array().into_iter().enumerate() {
             let mask = (mask >> (8 * i)) as Mask;
-            padded[at..at + 8].copy_from_slice(&Self::compress_word(lane, mask).to_le_bytes());
+            padded[at..at + 8].copy_from_slice(&Bmi2::compress_word(lane, mask).to_le_bytes());
             at += mask.count_ones() as usize;
         }
         to.copy_from_slice(&padded[..8 * LANES]);
@@ -221,62 +224,8 @@ impl Lanes for Avx2 {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&padded[at..at + 8]);
             at += mask.count_ones() as usize;
-            Self::expand_word(mask, u64::from_le_bytes(bytes))
+            Bmi2::expand_word(mask, u64::from_le_bytes(bytes))
         });
         Self::gather(lanes)
-    }
-
-    #[inline(always)]
-    fn spread(mask: Mask) -> u64 {
-        // SAFETY: above.
-        unsafe { _pdep_u64(mask.into(), 0x0101_0101_0101_0101) }.wrapping_mul(0xFF)
-    }
-
-    #[inline(always)]
-    fn compress_word(bytes: u64, mask: Mask) -> u64 {
-        // SAFETY: above.
-        unsafe { _pext_u64(bytes, Self::spread(mask)) }
-    }
-
-    #[inline(always)]
-    fn expand_word(mask: Mask, bytes: u64) -> u64 {
-        // SAFETY: above.
-        unsafe { _pdep_u64(bytes, Self::spread(mask)) }
-    }
-
-    #[inline(always)]
-    fn pack7(x: u64) -> u64 {
-        // SAFETY: above.
-        unsafe { _pext_u64(x, 0x7F7F_7F7F_7F7F_7F7F) }
-    }
-
-    #[inline(always)]
-    fn unpack7(x: u64) -> u64 {
-        // SAFETY: above.
-        unsafe { _pdep_u64(x, 0x7F7F_7F7F_7F7F_7F7F) }
-    }
-
-    #[inline(always)]
-    fn pack6(x: u64) -> u64 {
-        // SAFETY: above.
-        unsafe { _pext_u64(x, 0x3F3F_3F3F_3F3F_3F3F) }
-    }
-
-    #[inline(always)]
-    fn unpack6(x: u64) -> u64 {
-        // SAFETY: above.
-        unsafe { _pdep_u64(x, 0x3F3F_3F3F_3F3F_3F3F) }
-    }
-
-    #[inline(always)]
-    fn pack4(x: u64) -> u32 {
-        // SAFETY: above.
-        unsafe { _pext_u64(x, 0x0F0F_0F0F_0F0F_0F0F) as u32 }
-    }
-
-    #[inline(always)]
-    fn unpack4(x: u32) -> u64 {
-        // SAFETY: above.
-        unsafe { _pdep_u64(x.into(), 0x0F0F_0F0F_0F0F_0F0F) }
     }
 }

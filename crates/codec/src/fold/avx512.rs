@@ -3,6 +3,7 @@
 
 use std::arch::x86_64::*;
 
+use super::bits::Bmi2;
 use super::lanes::{Lanes, Mask, LANES};
 
 /// One 512-bit register. Values exist only inside `words.rs` functions compiled for AVX-512, which
@@ -13,6 +14,8 @@ pub struct Avx512(__m512i);
 // SAFETY of every block below: the CPU has AVX-512 F, BW, DQ, VL, VBMI2 and BMI2 (see the type's
 // documentation); loads and stores are unaligned ones of exactly the size of the array referred to.
 impl Lanes for Avx512 {
+    type Bits = Bmi2;
+
     #[inline(always)]
     fn load(from: &[u64; LANES]) -> Self {
         // SAFETY: above.
@@ -126,59 +129,5 @@ impl Lanes for Avx512 {
             let packed = _mm512_loadu_si512(from.as_ptr().cast());
             Avx512(_mm512_maskz_expand_epi8(mask, packed))
         }
-    }
-
-    #[inline(always)]
-    fn spread(mask: Mask) -> u64 {
-        // SAFETY: above.
-        unsafe { _pdep_u64(mask.into(), 0x0101_0101_0101_0101) }.wrapping_mul(0xFF)
-    }
-
-    #[inline(always)]
-    fn compress_word(bytes: u64, mask: Mask) -> u64 {
-        // SAFETY: above.
-        unsafe { _pext_u64(bytes, Self::spread(mask)) }
-    }
-
-    #[inline(always)]
-    fn expand_word(mask: Mask, bytes: u64) -> u64 {
-        // SAFETY: above.
-        unsafe { _pdep_u64(bytes, Self::spread(mask)) }
-    }
-
-    #[inline(always)]
-    fn pack7(x: u64) -> u64 {
-        // SAFETY: above.
-        unsafe { _pext_u64(x, 0x7F7F_7F7F_7F7F_7F7F) }
-    }
-
-    #[inline(always)]
-    fn unpack7(x: u64) -> u64 {
-        // SAFETY: above.
-        unsafe { _pdep_u64(x, 0x7F7F_7F7F_7F7F_7F7F) }
-    }
-
-    #[inline(always)]
-    fn pack6(x: u64) -> u64 {
-        // SAFETY: above.
-        unsafe { _pext_u64(x, 0x3F3F_3F3F_3F3F_3F3F) }
-    }
-
-    #[inline(always)]
-    fn unpack6(x: u64) -> u64 {
-        // SAFETY: above.
-        unsafe { _pdep_u64(x, 0x3F3F_3F3F_3F3F_3F3F) }
-    }
-
-    #[inline(always)]
-    fn pack4(x: u64) -> u32 {
-        // SAFETY: above.
-        unsafe { _pext_u64(x, 0x0F0F_0F0F_0F0F_0F0F) as u32 }
-    }
-
-    #[inline(always)]
-    fn unpack4(x: u32) -> u64 {
-        // SAFETY: above.
-        unsafe { _pdep_u64(x.into(), 0x0F0F_0F0F_0F0F_0F0F) }
     }
 }

@@ -4,6 +4,7 @@
 //! one runs is chosen when a codec is made (`mod.rs`). [`Portable`] is plain Rust, which the compiler
 //! turns into whatever vectors it may use.
 
+use super::bits::{Bits, PortableBits};
 use crate::bytes::window;
 
 /// Lanes of one vector.
@@ -14,6 +15,9 @@ pub type Mask = u8;
 
 /// A vector of eight 64-bit lanes.
 pub trait Lanes: Copy {
+    /// Bit operations of the same level.
+    type Bits: Bits;
+
     /// Reads a vector.
     fn load(from: &[u64; LANES]) -> Self;
     /// Writes the vector.
@@ -53,62 +57,6 @@ pub trait Lanes: Copy {
     fn compress_bytes(self, mask: u64, to: &mut [u8; 8 * LANES]);
     /// The reverse: the first bytes of `from` to the bytes of `mask`, zero in the others.
     fn expand_bytes(mask: u64, from: &[u8; 8 * LANES]) -> Self;
-    /// Eight bytes of 0xFF or 0, one for each bit of `mask`.
-    fn spread(mask: Mask) -> u64;
-    /// The bytes of `bytes` whose bit is set in `mask`, side by side in the low bytes.
-    fn compress_word(bytes: u64, mask: Mask) -> u64;
-    /// The reverse: the low bytes of `bytes` to the bytes of `mask`, zero in the others.
-    fn expand_word(mask: Mask, bytes: u64) -> u64;
-
-    /// The low 7 bits of eight bytes side by side in 56 bits.
-    #[inline(always)]
-    fn pack7(x: u64) -> u64 {
-        let x = x & 0x007F_007F_007F_007F | (x & 0x7F00_7F00_7F00_7F00) >> 1;
-        let x = x & 0x0000_3FFF_0000_3FFF | (x & 0x3FFF_0000_3FFF_0000) >> 2;
-        x & 0x0FFF_FFFF | (x & 0x0FFF_FFFF_0000_0000) >> 4
-    }
-
-    /// The reverse of [`pack7`](Self::pack7).
-    #[inline(always)]
-    fn unpack7(x: u64) -> u64 {
-        let x = x & 0x0FFF_FFFF | (x << 4) & 0x0FFF_FFFF_0000_0000;
-        let x = x & 0x0000_3FFF_0000_3FFF | (x << 2) & 0x3FFF_0000_3FFF_0000;
-        x & 0x007F_007F_007F_007F | (x << 1) & 0x7F00_7F00_7F00_7F00
-    }
-
-    /// The low 6 bits of eight bytes side by side in 48 bits.
-    #[inline(always)]
-    fn pack6(x: u64) -> u64 {
-        let x = x & 0x003F_003F_003F_003F | (x & 0x3F00_3F00_3F00_3F00) >> 2;
-        let x = x & 0x0000_0FFF_0000_0FFF | (x & 0x0FFF_0000_0FFF_0000) >> 4;
-        x & 0x00FF_FFFF | (x & 0x00FF_FFFF_0000_0000) >> 8
-    }
-
-    /// The reverse of [`pack6`](Self::pack6).
-    #[inline(always)]
-    fn unpack6(x: u64) -> u64 {
-        let x = x & 0x00FF_FFFF | (x << 8) & 0x00FF_FFFF_0000_0000;
-        let x = x & 0x0000_0FFF_0000_0FFF | (x << 4) & 0x0FFF_0000_0FFF_0000;
-        x & 0x003F_003F_003F_003F | (x << 2) & 0x3F00_3F00_3F00_3F00
-    }
-
-    /// The low 4 bits of eight bytes side by side.
-    #[inline(always)]
-    fn pack4(x: u64) -> u32 {
-        let x = x & 0x0F0F_0F0F_0F0F_0F0F;
-        let x = (x | x >> 4) & 0x00FF_00FF_00FF_00FF;
-        let x = (x | x >> 8) & 0x0000_FFFF_0000_FFFF;
-        (x | x >> 16) as u32
-    }
-
-    /// The reverse of [`pack4`](Self::pack4).
-    #[inline(always)]
-    fn unpack4(x: u32) -> u64 {
-        let x = u64::from(x);
-        let x = (x | x << 16) & 0x0000_FFFF_0000_FFFF;
-        let x = (x | x << 8) & 0x00FF_00FF_00FF_00FF;
-        (x | x << 4) & 0x0F0F_0F0F_0F0F_0F0F
-    }
 }
 
 /// Packs the low 4 bits of `count` values, two to a byte, in place; how many bytes that makes. Values
@@ -117,7 +65,7 @@ pub trait Lanes: Copy {
 pub fn pack_nibbles<V: Lanes>(values: &mut [u8], count: usize) -> usize {
     values[count..count.next_multiple_of(8)].fill(0);
     for at in (0..count).step_by(8) {
-        let packed = V::pack4(u64::from_le_bytes(*window(values, at)));
+        let packed = V::Bits::pack4(u64::from_le_bytes(*window(values, at)));
         *window(values, at / 2) = packed.to_le_bytes();
     }
     count.div_ceil(2)
@@ -128,7 +76,7 @@ pub fn pack_nibbles<V: Lanes>(values: &mut [u8], count: usize) -> usize {
 pub fn unpack_nibbles<V: Lanes>(bytes: &mut [u8], values: &mut [u8], count: usize) {
     for at in (0..count).step_by(8) {
         let packed = u32::from_le_bytes(*window(bytes, at / 2));
-        *window(values, at) = V::unpack4(packed).to_le_bytes();
+        *window(values, at) = V::Bits::unpack4(packed).to_le_bytes();
     }
 }
 
@@ -137,7 +85,7 @@ pub fn unpack_nibbles<V: Lanes>(bytes: &mut [u8], values: &mut [u8], count: usiz
 pub fn pack_slots<V: Lanes>(values: &mut [u8], count: usize) -> usize {
     values[count..count.next_multiple_of(8)].fill(0);
     for at in (0..count).step_by(8) {
-        let packed = V::pack6(u64::from_le_bytes(*window(values, at)));
+        let packed = V::Bits::pack6(u64::from_le_bytes(*window(values, at)));
         // Its two upper bytes are zero and fall on values that were read already.
         *window(values, at / 8 * 6) = packed.to_le_bytes();
     }
@@ -149,7 +97,7 @@ pub fn pack_slots<V: Lanes>(values: &mut [u8], count: usize) -> usize {
 pub fn unpack_slots<V: Lanes>(bytes: &mut [u8], values: &mut [u8], count: usize) {
     for at in (0..count).step_by(8) {
         let packed = u64::from_le_bytes(*window(bytes, at / 8 * 6));
-        *window(values, at) = V::unpack6(packed).to_le_bytes();
+        *window(values, at) = V::Bits::unpack6(packed).to_le_bytes();
     }
 }
 
@@ -185,6 +133,8 @@ impl Portable {
 }
 
 impl Lanes for Portable {
+    type Bits = PortableBits;
+
     #[inline(always)]
     fn load(from: &[u64; LANES]) -> Self {
         Portable(*from)
@@ -303,35 +253,5 @@ impl Lanes for Portable {
             });
             u64::from_le_bytes(bytes)
         }))
-    }
-
-    #[inline(always)]
-    fn spread(mask: Mask) -> u64 {
-        // Each byte gets the mask, keeps its own bit, and the sum carries into the top bit when it is set.
-        let own = (u64::from(mask).wrapping_mul(0x0101_0101_0101_0101)) & 0x8040_2010_0804_0201;
-        let set = (own + 0x7F7F_7F7F_7F7F_7F7F) >> 7 & 0x0101_0101_0101_0101;
-        set.wrapping_mul(0xFF)
-    }
-
-    #[inline(always)]
-    fn compress_word(bytes: u64, mask: Mask) -> u64 {
-        let (mut packed, mut at) = (0, 0);
-        for i in 0..8 {
-            let has = u64::from(mask >> i & 1);
-            packed |= (bytes >> (8 * i) & 0xFF & has.wrapping_neg()) << (at & 63);
-            at += 8 * has as u32;
-        }
-        packed
-    }
-
-    #[inline(always)]
-    fn expand_word(mask: Mask, bytes: u64) -> u64 {
-        let (mut spread, mut rest) = (0, bytes);
-        for i in 0..8 {
-            let has = u64::from(mask >> i & 1);
-            spread |= (rest & 0xFF & has.wrapping_neg()) << (8 * i);
-            rest >>= 8 * has;
-        }
-        spread
     }
 }

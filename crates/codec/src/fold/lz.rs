@@ -14,6 +14,7 @@
 
 use pleat_types::{Page, PAGE_SIZE};
 
+use super::bits::Bits;
 use super::lanes::Lanes;
 use crate::bytes::window;
 
@@ -259,7 +260,7 @@ fn assemble<V: Lanes>(lz: &mut Lz, counts: &Counts, out: &mut [u8]) -> Option<us
 fn pack_characters<V: Lanes>(characters: &mut [u8], count: usize) -> usize {
     let groups = count.div_ceil(8);
     for group in 0..groups {
-        let packed = V::pack7(load64(characters, 8 * group));
+        let packed = V::Bits::pack7(load64(characters, 8 * group));
         // Its eighth byte is zero and falls on one that was read already.
         *window(characters, 7 * group) = packed.to_le_bytes();
     }

@@ -9,6 +9,7 @@
 
 mod avx2;
 mod avx512;
+mod bits;
 mod deltas;
 mod lanes;
 mod lz;

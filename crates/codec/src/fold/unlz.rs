@@ -2,6 +2,7 @@
 
 use pleat_types::{Page, PAGE_SIZE};
 
+use super::bits::Bits;
 use super::lanes::Lanes;
 use super::lz::{HEADER, LENGTH_MIN, LONG, SEQUENCE, SEVEN_BITS};
 use crate::bytes::window;
@@ -89,7 +90,7 @@ fn unpack_characters<V: Lanes>(
     count: usize,
 ) {
     for group in 0..count.div_ceil(8) {
-        let eight = V::unpack7(u64::from_le_bytes(*window(packed, 7 * group)));
+        let eight = V::Bits::unpack7(u64::from_le_bytes(*window(packed, 7 * group)));
         *window(characters, 8 * group) = eight.to_le_bytes();
     }
 }

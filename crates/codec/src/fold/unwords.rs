@@ -2,6 +2,7 @@
 
 use pleat_types::Page;
 
+use super::bits::Bits;
 use super::lanes::{slot_bytes, unpack_nibbles, unpack_slots, Lanes, LANES};
 use super::patterns::{self, Patterns, GROUPS};
 use super::words::*;
@@ -219,7 +220,7 @@ fn repeats<V: Lanes>(
         let [low, high] = pattern.to_le_bytes();
         let (exact, near, other) = (low & !high, high & !low, low & high);
         let packed = u64::from_le_bytes(*window(&mut parts.exact, exacts));
-        let exact_slots = V::from_bytes(V::expand_word(exact, packed));
+        let exact_slots = V::from_bytes(V::Bits::expand_word(exact, packed));
         exacts += exact.count_ones() as usize;
         let items = V::expand_bytes(
             bytes_of::<V>(near, 0x03),

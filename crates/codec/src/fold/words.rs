@@ -23,6 +23,7 @@
 
 use pleat_types::{Page, PAGE_SIZE};
 
+use super::bits::Bits;
 use super::lanes::{pack_nibbles, pack_slots, Lanes, Mask, LANES};
 use super::patterns::{self, Patterns, GROUPS};
 use crate::bytes::window;
@@ -135,7 +136,7 @@ pub fn lanes_before(count: usize, group: usize) -> Mask {
 /// The byte mask with `bytes` set in each lane of `mask`.
 #[inline(always)]
 pub fn bytes_of<V: Lanes>(mask: Mask, bytes: u8) -> u64 {
-    V::spread(mask) & u64::from_ne_bytes([bytes; 8])
+    V::Bits::spread(mask) & u64::from_ne_bytes([bytes; 8])
 }
 
 /// Compresses `page`; `None` when it does not suit or `out` is too short.
@@ -172,7 +173,7 @@ fn repeats<V: Lanes>(page: &Page, parts: &mut Parts, lengths: &mut Lengths) -> P
         let other = x.any(ones) & !(exact | near);
         *pattern = u16::from_le_bytes([exact | other, near | other]);
 
-        let packed = V::compress_word(slots.to_bytes(), exact);
+        let packed = V::Bits::compress_word(slots.to_bytes(), exact);
         *window(&mut parts.exact, exacts) = packed.to_le_bytes();
         exacts += exact.count_ones() as usize;
         let low = x.and(V::splat(NEAR)).shr::<3>();
@@ -244,7 +245,7 @@ fn halves<V: Lanes>(parts: &mut Parts, lengths: &mut Lengths) -> usize {
         *window(&mut parts.rest_codes, group * LANES) = code.to_bytes().to_le_bytes();
 
         let mask = low.bytes | high.bytes << 4;
-        let mask = mask & !V::spread(ascii) | bytes_of::<V>(ascii, 0x7F);
+        let mask = mask & !V::Bits::spread(ascii) | bytes_of::<V>(ascii, 0x7F);
         let item = low.item.or(high.item.shl::<32>());
         let item = item.or_else(ascii, pack_ascii(x));
         item.compress_bytes(mask, window(&mut parts.rest_bytes, bytes));
