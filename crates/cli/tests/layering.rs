@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::process::Command;
 
 /// Who may use whom. Dev-dependencies count, except in `pleat-e2e`, which is nothing but tests.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("pleat-types", &[]),
     ("pleat-sys", &["pleat-wire"]),
     ("pleat-wire", &[]),
@@ -26,9 +26,23 @@ const ARROWS: [(&str, &[&str]); 12] = [
         ],
     ),
     ("pleat-agent", &["pleat-wire"]),
+    // A format and generators; the pager records it, the simulator replays it.
+    ("pleat-trace", &["pleat-types"]),
+    (
+        "pleat-sim",
+        &[
+            "pleat-types",
+            "pleat-trace",
+            "pleat-codec",
+            "pleat-store",
+            "pleat-policy",
+            "pleat-engine",
+        ],
+    ),
     (
         "pleat-pager",
         &[
+            "pleat-trace",
             "pleat-types",
             "pleat-codec",
             "pleat-store",
@@ -44,6 +58,8 @@ const ARROWS: [(&str, &[&str]); 12] = [
         "pleat-cli",
         &[
             "pleat-pager",
+            "pleat-sim",
+            "pleat-trace",
             "pleat-engine",
             "pleat-codec",
             "pleat-sys",
