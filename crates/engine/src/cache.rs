@@ -168,6 +168,8 @@ impl Cache {
         CacheView {
             budget_bytes: self.budget_bytes,
             cache_bytes: self.cache_bytes(),
+            cached_pages: self.order.len(),
+            ..CacheView::default()
         }
     }
 

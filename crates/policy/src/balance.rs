@@ -118,6 +118,7 @@ mod tests {
         CacheView {
             budget_bytes: BUDGET,
             cache_bytes: BUDGET / 100 * percent,
+            ..CacheView::default()
         }
     }
 

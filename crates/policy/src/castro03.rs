@@ -48,6 +48,13 @@ mod tests {
     const VIEW: CacheView = CacheView {
         budget_bytes: 0,
         cache_bytes: 0,
+        cached_pages: 0,
+        resident_pages: 0,
+        ages: crate::Ages {
+            anonymous: None,
+            file: None,
+            compressed: None,
+        },
     };
 
     fn after(hits: &[List]) -> Castro03 {

@@ -84,6 +84,7 @@ mod tests {
         let view = CacheView {
             budget_bytes: 1000,
             cache_bytes,
+            ..CacheView::default()
         };
         Static::from_text(text).unwrap().may_grow(&view)
     }

@@ -20,6 +20,33 @@ pub struct CacheView {
     pub budget_bytes: u64,
     /// What the compressed cache holds now.
     pub cache_bytes: u64,
+    /// Pages in it.
+    pub cached_pages: u64,
+    /// Pages in memory that are not compressed.
+    pub resident_pages: u64,
+    /// How long the oldest pages have been unused.
+    pub ages: Ages,
+}
+
+/// How long the oldest page of each kind has been unused, in events of the engine: pages that came
+/// or were used since. `None`: there is no such page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ages {
+    /// Not compressed, backed by swap.
+    pub anonymous: Option<u64>,
+    /// Not compressed, backed by a file.
+    pub file: Option<u64>,
+    /// In the compressed cache: since its last use, or since it was stored where only that is known.
+    pub compressed: Option<u64>,
+}
+
+/// What a page goes to when it is neither in memory nor compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backed {
+    /// Anonymous memory.
+    BySwap,
+    /// A page of a file.
+    ByFile,
 }
 
 /// Which list of castro03 a page of the compressed cache was on when it was read.
@@ -40,6 +67,51 @@ pub enum Advice {
     Shrink,
 }
 
+/// Where a page was when it was wanted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// Taken away but not compressed yet.
+    Staged,
+    /// In the compressed cache.
+    Cache,
+    /// In the swap file or its own file.
+    Backing,
+}
+
+/// A page that was away was wanted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refault {
+    /// Where it was found.
+    pub tier: Tier,
+    /// How many other pages have been used since it was: its LRU distance, to within a few per cent.
+    pub distance_pages: u64,
+    /// What backs it.
+    pub backed: Backed,
+}
+
+/// What the driver measured, in nanoseconds per page: running means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// Time a program loses to compressing one page: less than the codec takes, where that happens
+    /// beside the program.
+    pub compress_ns: u64,
+    /// Time a program waits for one page from the compressed cache, the fault included.
+    pub decompress_ns: u64,
+    /// Time a program waits for one page from the backing store, the fault included.
+    pub read_ns: u64,
+    /// Time a program loses to writing one page to the swap file.
+    pub write_ns: u64,
+}
+
+/// Which memory is to be given up when some is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Giver {
+    /// The oldest page that is not compressed.
+    Uncompressed,
+    /// The oldest pages of the compressed cache.
+    Compressed,
+}
+
 /// A sizing policy of the compressed cache.
 pub trait Sizing: Send {
     /// Name on the command line.
@@ -49,6 +121,19 @@ pub trait Sizing: Send {
     fn may_grow(&mut self, view: &CacheView) -> bool;
     /// A page was read from the compressed cache.
     fn hit(&mut self, list: List, view: &CacheView) -> Advice;
-    /// A page was read from the swap file.
+    /// A page was read from the backing store.
     fn read(&mut self, _view: &CacheView) {}
+    /// A page that was away is back; called once for each, beside `hit` and `read`.
+    fn refault(&mut self, _refault: Refault, _view: &CacheView) {}
+    /// Memory is needed that is not there: who gives?
+    fn giver(&mut self, _view: &CacheView) -> Giver {
+        Giver::Uncompressed
+    }
+    /// The age of a page backed by a file counts so many hundredths of itself where it is compared
+    /// with that of a page backed by swap (douglis93, section 4.2, favours the latter: over 100).
+    fn file_age_percent(&self) -> u64 {
+        100
+    }
+    /// The driver has measured.
+    fn costs(&mut self, _costs: Costs) {}
 }
