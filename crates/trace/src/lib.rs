@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod contents;
+pub mod format;
 mod generate;
 mod random;
 
+pub use format::{copy, Flaw, Malformed, ReadError, Reader, WriteError, Writer};
 pub use generate::{
     generator, generators, Common, Generator, Help, Parameter, Parameters, Scan, SpecError,
     Thrasher, Zipf,

@@ -81,12 +81,14 @@ pub struct Help {
     pub parameters: Vec<Parameter>,
 }
 
+type Made = Result<Box<dyn Source + Send>, SpecError>;
+
 /// A name, and settings that it stands for on top of the generator's defaults.
 struct Entry {
     name: &'static str,
     about: &'static str,
     settings: &'static str,
-    make: fn(&str, &[(&str, &str)]) -> Result<Box<dyn Source + Send>, SpecError>,
+    make: fn(&str, &[(&str, &str)]) -> Made,
     list: fn(&str, &str) -> Vec<Parameter>,
 }
 
@@ -164,7 +166,7 @@ pub fn generator(spec: &str) -> Result<Box<dyn Source + Send>, SpecError> {
     }
 }
 
-fn one(spec: &str) -> Result<Box<dyn Source + Send>, SpecError> {
+fn one(spec: &str) -> Made {
     let (name, text) = spec.trim().split_once(':').unwrap_or((spec.trim(), ""));
     let entry = ENTRIES.iter().find(|entry| entry.name == name);
     let entry = entry.ok_or_else(|| SpecError::UnknownGenerator { name: name.into() })?;
@@ -189,10 +191,7 @@ fn split<'a>(generator: &str, text: &'a str) -> Result<Vec<(&'a str, &'a str)>, 
         .collect()
 }
 
-fn make<G: Generator>(
-    name: &str,
-    settings: &[(&str, &str)],
-) -> Result<Box<dyn Source + Send>, SpecError> {
+fn make<G: Generator>(name: &str, settings: &[(&str, &str)]) -> Made {
     let (own, common) = settle::<G>(name, settings)?;
     own.source(&common)
 }
