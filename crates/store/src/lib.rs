@@ -6,7 +6,9 @@
 //! use pleat_store::{layout_by_name, Growth};
 //! let mut store = layout_by_name("bins", 64 << 20).expect("a known layout");
 //! let handle = store.insert(b"compressed page", Growth::Allowed).expect("growth is allowed");
-//! assert_eq!(store.get(handle), b"compressed page");
+//! let mut read = Vec::new();
+//! store.read_into(handle, &mut read);
+//! assert_eq!(read, b"compressed page");
 //! store.remove(handle);
 //! assert_eq!(store.usage().frames_bytes, 0);
 //! ```
@@ -23,7 +25,7 @@ mod slab;
 
 pub use bins::Bins;
 pub use cells::{Cells, PagesPerCell};
-pub use layout::{Full, Growth, Handle, Layout, Usage};
+pub use layout::{FrameStates, Full, Growth, Handle, Layout, Usage};
 
 /// The names [`layout_by_name`] knows, the default first.
 pub fn layout_names() -> &'static [&'static str] {
