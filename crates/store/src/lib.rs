@@ -16,20 +16,27 @@
 
 mod arena;
 mod bins;
+mod blocks;
+mod buffers;
 mod cells;
+mod chain;
 mod layout;
 #[cfg(test)]
 mod model;
+mod placed;
+mod recent;
 mod size_index;
 mod slab;
 
 pub use bins::Bins;
+pub use blocks::Blocks;
+pub use buffers::Buffers;
 pub use cells::{Cells, PagesPerCell};
 pub use layout::{FrameStates, Full, Growth, Handle, Layout, Usage};
 
 /// The names [`layout_by_name`] knows, the default first.
 pub fn layout_names() -> &'static [&'static str] {
-    &["bins", "cells1", "cells2", "cells4"]
+    &["bins", "cells1", "cells2", "cells4", "blocks", "buffers"]
 }
 
 /// An empty layout, ready for `max_bytes` bytes of items and more.
@@ -44,6 +51,8 @@ pub fn layout_by_name(name: &str, max_bytes: u64) -> Option<Box<dyn Layout>> {
         "cells1" => cells(PagesPerCell::One),
         "cells2" => cells(PagesPerCell::Two),
         "cells4" => cells(PagesPerCell::Four),
+        "blocks" => Some(Box::new(Blocks::new(max_bytes).ok()?)),
+        "buffers" => Some(Box::new(Buffers::new(max_bytes).ok()?)),
         _ => None,
     }
 }
