@@ -20,11 +20,13 @@ mod blocks;
 mod buffers;
 mod cells;
 mod chain;
+mod frame_set;
 mod layout;
 #[cfg(test)]
 mod model;
 mod placed;
 mod recent;
+mod ring;
 mod size_index;
 mod slab;
 
@@ -33,10 +35,13 @@ pub use blocks::Blocks;
 pub use buffers::Buffers;
 pub use cells::{Cells, PagesPerCell};
 pub use layout::{FrameStates, Full, Growth, Handle, Layout, Usage};
+pub use ring::Ring;
 
 /// The names [`layout_by_name`] knows, the default first.
 pub fn layout_names() -> &'static [&'static str] {
-    &["bins", "cells1", "cells2", "cells4", "blocks", "buffers"]
+    &[
+        "bins", "cells1", "cells2", "cells4", "blocks", "buffers", "ring",
+    ]
 }
 
 /// An empty layout, ready for `max_bytes` bytes of items and more.
@@ -53,6 +58,7 @@ pub fn layout_by_name(name: &str, max_bytes: u64) -> Option<Box<dyn Layout>> {
         "cells4" => cells(PagesPerCell::Four),
         "blocks" => Some(Box::new(Blocks::new(max_bytes).ok()?)),
         "buffers" => Some(Box::new(Buffers::new(max_bytes).ok()?)),
+        "ring" => Some(Box::new(Ring::new(max_bytes).ok()?)),
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::{
     layout_by_name, layout_names, Bins, Blocks, Buffers, Cells, FrameStates, Full, Growth, Handle,
-    Layout, PagesPerCell,
+    Layout, PagesPerCell, Ring,
 };
 
 /// A layout that can check its own invariants.
@@ -253,6 +253,11 @@ proptest! {
     #[test]
     fn buffers_follow_the_model(steps in any_steps()) {
         follows_the_model(&mut Buffers::new(4 << 20).expect("reserve"), &steps);
+    }
+
+    #[test]
+    fn ring_follows_the_model(steps in any_steps()) {
+        follows_the_model(&mut Ring::new(4 << 20).expect("reserve"), &steps);
     }
 
     #[test]
