@@ -6,11 +6,18 @@
 mod balance;
 mod by_name;
 mod castro03;
+mod cervera99;
+mod cpc08;
+mod douglis93;
 mod fixed;
+mod notation;
 
 pub use balance::Balance;
 pub use by_name::{sizing_by_name, sizing_names};
 pub use castro03::Castro03;
+pub use cervera99::Cervera99;
+pub use cpc08::Cpc08;
+pub use douglis93::Douglis93;
 pub use fixed::Static;
 
 /// What a sizing policy may look at. Sizes in bytes, metadata and fragmentation counted.
@@ -112,6 +119,15 @@ pub enum Giver {
     Compressed,
 }
 
+/// What the age of a compressed page counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgeFrom {
+    /// Its last use, where that is known.
+    LastUse,
+    /// When it was stored.
+    Stored,
+}
+
 /// A sizing policy of the compressed cache.
 pub trait Sizing: Send {
     /// Name on the command line.
@@ -133,6 +149,10 @@ pub trait Sizing: Send {
     /// with that of a page backed by swap (douglis93, section 4.2, favours the latter: over 100).
     fn file_age_percent(&self) -> u64 {
         100
+    }
+    /// What [`Ages::compressed`] is to count from.
+    fn compressed_age(&self) -> AgeFrom {
+        AgeFrom::LastUse
     }
     /// The driver has measured.
     fn costs(&mut self, _costs: Costs) {}
