@@ -9,6 +9,7 @@
 //!
 //! A cache too small to be hit learns nothing from hits: it also grows while most pages come from disk.
 
+use crate::notation::{percent, share};
 use crate::{Advice, CacheView, List, Sizing};
 
 /// What a read from disk costs, in hits.
@@ -39,10 +40,6 @@ impl Balance {
     /// # Errors
     /// A message that shows how to write it.
     pub fn from_text(text: &str) -> Result<Balance, String> {
-        let percent = text
-            .strip_suffix('%')
-            .and_then(|number| number.parse().ok());
-        let percent = percent.filter(|percent| (LEAST_PERCENT..=100).contains(percent));
         let message = || {
             format!(
                 "balance:{text}: write the largest share of the budget, {LEAST_PERCENT}% to 100%, as in \
@@ -50,7 +47,7 @@ impl Balance {
             )
         };
         Ok(Balance {
-            percent: percent.ok_or_else(message)?,
+            percent: percent(text, LEAST_PERCENT..=100).ok_or_else(message)?,
             bound_bytes: None,
             expense: 0,
             profit: 0,
@@ -59,7 +56,7 @@ impl Balance {
     }
 
     fn bound(&self, view: &CacheView) -> u64 {
-        let most = view.budget_bytes / 100 * self.percent;
+        let most = share(view.budget_bytes, self.percent);
         self.bound_bytes.unwrap_or(most).min(most)
     }
 
@@ -69,7 +66,7 @@ impl Balance {
             return;
         }
         let (bound, hits) = (self.bound(view), self.expense + self.profit);
-        let least = view.budget_bytes / 100 * LEAST_PERCENT;
+        let least = share(view.budget_bytes, LEAST_PERCENT);
         if self.expense > self.profit * DISK_COST {
             let bound = bound.min(view.cache_bytes);
             self.bound_bytes = Some((bound - bound / STEP).max(least));

@@ -1,17 +1,32 @@
-//! How big the compressed cache may be: pure decisions from events.
+//! How big the compressed cache may be and which pages may enter it: pure decisions from events.
 //!
 //! No I/O, no clock, no threads, no randomness.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod balance;
 mod by_name;
 mod castro03;
+mod cervera99;
+mod clean_switch;
+mod cpc08;
+mod distances;
+mod douglis93;
 mod fixed;
+mod kaplan99;
+mod notation;
 
+pub use admission::{admission_by_name, admission_names, Admission, Candidate};
 pub use balance::Balance;
 pub use by_name::{sizing_by_name, sizing_names};
 pub use castro03::Castro03;
+pub use cervera99::Cervera99;
+pub use cpc08::Cpc08;
+pub use douglis93::Douglis93;
 pub use fixed::Static;
+pub use kaplan99::Kaplan99;
+
+use pleat_types::PAGE_SIZE;
 
 /// What a sizing policy may look at. Sizes in bytes, metadata and fragmentation counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +41,19 @@ pub struct CacheView {
     pub resident_pages: u64,
     /// How long the oldest pages have been unused.
     pub ages: Ages,
+}
+
+impl CacheView {
+    /// What compression leaves of a page in the cache, metadata and fragmentation counted; `None` while
+    /// there are too few pages to tell.
+    fn ratio(&self) -> Option<f64> {
+        /// Fewer pages leave more of the last page frame empty than they fill.
+        const PAGES_TO_TELL: u64 = 64;
+        let whole = self.cached_pages as f64 * PAGE_SIZE as f64;
+        // Better than the best codec on average, or worse than no compression: a mistake in the account.
+        let ratio = (self.cache_bytes as f64 / whole).clamp(0.01, 2.0);
+        (self.cached_pages >= PAGES_TO_TELL).then_some(ratio)
+    }
 }
 
 /// How long the oldest page of each kind has been unused, in events of the engine: pages that came
@@ -103,6 +131,19 @@ pub struct Costs {
     pub write_ns: u64,
 }
 
+impl Default for Costs {
+    /// Before anything was measured: LZ4 and a fast local disk, as measured for docs/design; a miss that
+    /// takes longer is what all this is for.
+    fn default() -> Costs {
+        Costs {
+            compress_ns: 8_000,
+            decompress_ns: 6_000,
+            read_ns: 40_000,
+            write_ns: 8_000,
+        }
+    }
+}
+
 /// Which memory is to be given up when some is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Giver {
@@ -110,6 +151,15 @@ pub enum Giver {
     Uncompressed,
     /// The oldest pages of the compressed cache.
     Compressed,
+}
+
+/// What the age of a compressed page counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgeFrom {
+    /// Its last use, where that is known.
+    LastUse,
+    /// When it was stored.
+    Stored,
 }
 
 /// A sizing policy of the compressed cache.
@@ -133,6 +183,10 @@ pub trait Sizing: Send {
     /// with that of a page backed by swap (douglis93, section 4.2, favours the latter: over 100).
     fn file_age_percent(&self) -> u64 {
         100
+    }
+    /// What [`Ages::compressed`] is to count from.
+    fn compressed_age(&self) -> AgeFrom {
+        AgeFrom::LastUse
     }
     /// The driver has measured.
     fn costs(&mut self, _costs: Costs) {}

@@ -68,6 +68,11 @@ impl Arena {
         })
     }
 
+    /// How often [`Arena::take_run`] will find one.
+    pub(crate) fn runs_left(&self) -> usize {
+        self.runs_free.len() + (self.runs_max - self.runs_seen) as usize
+    }
+
     /// Takes back a run; its memory goes to the system now.
     pub(crate) fn give_back_run(&mut self, run: u32) {
         self.release(self.run_at(run), self.run_bytes);
@@ -203,7 +208,9 @@ mod tests {
     #[test]
     fn used_up_addresses_give_none() {
         let mut arena = Arena::new(0, 1024).expect("reserve");
+        let left = arena.runs_left();
         let runs = std::iter::from_fn(|| arena.take_run()).count();
+        assert_eq!((runs, arena.runs_left()), (left, 0));
         assert_eq!(runs * 1024 * PAGE_SIZE, RESERVE_EXTRA_BYTES);
     }
 

@@ -205,6 +205,12 @@ impl Bins {
         Ok(())
     }
 
+    /// The bytes of an item.
+    pub fn get(&self, handle: Handle) -> &[u8] {
+        let item = self.item(handle);
+        self.arena.bytes(item.at() + OWNER_BYTES, item.len())
+    }
+
     /// The live record of `handle`.
     fn item(&self, handle: Handle) -> Item {
         let item = self.items[handle.0];
@@ -254,9 +260,8 @@ impl Layout for Bins {
         Ok(Handle(handle))
     }
 
-    fn get(&self, handle: Handle) -> &[u8] {
-        let item = self.item(handle);
-        self.arena.bytes(item.at() + OWNER_BYTES, item.len())
+    fn read_into(&self, handle: Handle, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.get(handle));
     }
 
     /// Gives frames back once the bin has more slack than it may keep; half of that stays.

@@ -229,6 +229,13 @@ impl Cells {
         }
     }
 
+    /// The bytes of an item.
+    pub fn get(&self, handle: Handle) -> &[u8] {
+        let item = self.item(handle);
+        let at = self.arena.run_at(item.cell) + item.at as usize;
+        self.arena.bytes(at, item.len as usize)
+    }
+
     /// The live record of `handle`.
     fn item(&self, handle: Handle) -> Item {
         let item = self.items[handle.0];
@@ -284,10 +291,8 @@ impl Layout for Cells {
         Ok(Handle(handle))
     }
 
-    fn get(&self, handle: Handle) -> &[u8] {
-        let item = self.item(handle);
-        let at = self.arena.run_at(item.cell) + item.at as usize;
-        self.arena.bytes(at, item.len as usize)
+    fn read_into(&self, handle: Handle, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.get(handle));
     }
 
     fn remove(&mut self, handle: Handle) {

@@ -36,6 +36,20 @@ pub struct Usage {
     pub relocations: u64,
 }
 
+/// How many frames are in which state, for layouts that choose frames; zeros from others.
+///
+/// `full_dirty <= dirty`, and `clean + dirty` is the number of frames held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameStates {
+    /// Frames whose items are all clean (douglis93 section 4.2: reclaimable at once).
+    pub clean: u64,
+    /// Frames with dirty items that take no more items (cervera99 section 3.4: what the cleaning
+    /// threshold is about).
+    pub full_dirty: u64,
+    /// Frames with dirty items.
+    pub dirty: u64,
+}
+
 /// A way to place items of 1..=4096 bytes in page frames.
 ///
 /// Callers guarantee that a handle is used only between its `insert` and its `remove`, and that
@@ -49,8 +63,8 @@ pub trait Layout: Send {
     /// [`Full`] when `growth` is denied and no held cell has room even after compaction, or when
     /// the address space reserved for the layout is used up (twice the `max_bytes` it was made for).
     fn insert(&mut self, bytes: &[u8], growth: Growth) -> Result<Handle, Full>;
-    /// The bytes of an item.
-    fn get(&self, handle: Handle) -> &[u8];
+    /// Appends the bytes of an item to `out`.
+    fn read_into(&self, handle: Handle, out: &mut Vec<u8>);
     /// Frees an item; frames left empty go back to the system at once, but for a bounded share
     /// that a layout may keep and account for (see there).
     fn remove(&mut self, handle: Handle);
@@ -59,4 +73,43 @@ pub trait Layout: Send {
     fn relocate_to_free_cell(&mut self) -> bool;
     /// Exact account of now.
     fn usage(&self) -> Usage;
+
+    /// Whether the layout gives memory back by whole frames and so says itself what is to go
+    /// (douglis93 section 4.2, cervera99 section 3.4). Others leave that to the order in which
+    /// items were stored, and need nothing of what follows.
+    fn chooses_frames(&self) -> bool {
+        false
+    }
+
+    /// The item has a copy elsewhere now and can be dropped (`clean`), or no longer has one. Items
+    /// are dirty when stored.
+    fn set_clean(&mut self, _handle: Handle, _clean: bool) {}
+
+    /// Appends the items that have to go so that one more frame becomes free, all of them clean:
+    /// those of the oldest frame without dirty items, be it in the middle (douglis93 section 4.2).
+    /// False when there is none.
+    fn next_clean_frame(&self, _out: &mut Vec<Handle>) -> bool {
+        false
+    }
+
+    /// Appends the items to be written next, in the order of their places, until they have
+    /// `max_bytes` bytes; the last may exceed it. False when nothing is dirty.
+    ///
+    /// Layouts do not know of writes under way: asked again before `set_clean`, they name the same
+    /// items again.
+    fn next_dirty(&self, _max_bytes: usize, _out: &mut Vec<Handle>) -> bool {
+        false
+    }
+
+    /// How many frames could be given back, and how many should be written: for cleaning
+    /// thresholds (cervera99 section 3.4, douglis93 section 4.2).
+    fn frame_states(&self) -> FrameStates {
+        FrameStates::default()
+    }
+
+    /// Number of the frame and offset in it, for layouts whose frames are written as they are
+    /// (cervera99 section 3.4: one buffer, one disk block).
+    fn position(&self, _handle: Handle) -> Option<(u32, u32)> {
+        None
+    }
 }

@@ -6,7 +6,9 @@
 //! use pleat_store::{layout_by_name, Growth};
 //! let mut store = layout_by_name("bins", 64 << 20).expect("a known layout");
 //! let handle = store.insert(b"compressed page", Growth::Allowed).expect("growth is allowed");
-//! assert_eq!(store.get(handle), b"compressed page");
+//! let mut read = Vec::new();
+//! store.read_into(handle, &mut read);
+//! assert_eq!(read, b"compressed page");
 //! store.remove(handle);
 //! assert_eq!(store.usage().frames_bytes, 0);
 //! ```
@@ -14,20 +16,32 @@
 
 mod arena;
 mod bins;
+mod blocks;
+mod buffers;
 mod cells;
+mod chain;
+mod frame_set;
 mod layout;
 #[cfg(test)]
 mod model;
+mod placed;
+mod recent;
+mod ring;
 mod size_index;
 mod slab;
 
 pub use bins::Bins;
+pub use blocks::Blocks;
+pub use buffers::Buffers;
 pub use cells::{Cells, PagesPerCell};
-pub use layout::{Full, Growth, Handle, Layout, Usage};
+pub use layout::{FrameStates, Full, Growth, Handle, Layout, Usage};
+pub use ring::Ring;
 
 /// The names [`layout_by_name`] knows, the default first.
 pub fn layout_names() -> &'static [&'static str] {
-    &["bins", "cells1", "cells2", "cells4"]
+    &[
+        "bins", "cells1", "cells2", "cells4", "blocks", "buffers", "ring",
+    ]
 }
 
 /// An empty layout, ready for `max_bytes` bytes of items and more.
@@ -42,6 +56,9 @@ pub fn layout_by_name(name: &str, max_bytes: u64) -> Option<Box<dyn Layout>> {
         "cells1" => cells(PagesPerCell::One),
         "cells2" => cells(PagesPerCell::Two),
         "cells4" => cells(PagesPerCell::Four),
+        "blocks" => Some(Box::new(Blocks::new(max_bytes).ok()?)),
+        "buffers" => Some(Box::new(Buffers::new(max_bytes).ok()?)),
+        "ring" => Some(Box::new(Ring::new(max_bytes).ok()?)),
         _ => None,
     }
 }

@@ -1,12 +1,14 @@
 //! Every layout against a map from handles to bytes: random steps, and after each the layout must
 //! hold the same items and its invariants.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use pleat_types::PAGE_SIZE;
 use proptest::prelude::*;
 
 use crate::{
-    layout_by_name, layout_names, Bins, Cells, Full, Growth, Handle, Layout, PagesPerCell,
+    layout_by_name, layout_names, Bins, Blocks, Buffers, Cells, FrameStates, Full, Growth, Handle,
+    Layout, PagesPerCell, Ring,
 };
 
 /// A layout that can check its own invariants.
@@ -16,9 +18,19 @@ pub(crate) trait Checked: Layout {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Insert { len: usize, growth: Growth },
+    Insert {
+        len: usize,
+        growth: Growth,
+    },
     Remove(prop::sample::Index),
     Relocate,
+    SetClean(prop::sample::Index, bool),
+    /// Writes the next dirty items; the write fails for every so manieth item.
+    Write {
+        max_bytes: usize,
+        fails: usize,
+    },
+    DropCleanFrame,
 }
 
 fn any_len() -> impl Strategy<Value = usize> {
@@ -36,6 +48,11 @@ fn any_step() -> impl Strategy<Value = Step> {
         6 => (any_len(), growth).prop_map(|(len, growth)| Step::Insert { len, growth }),
         4 => any::<prop::sample::Index>().prop_map(Step::Remove),
         1 => Just(Step::Relocate),
+        1 => (any::<prop::sample::Index>(), any::<bool>())
+            .prop_map(|(which, clean)| Step::SetClean(which, clean)),
+        1 => (1..20_000usize, 1..20usize)
+            .prop_map(|(max_bytes, fails)| Step::Write { max_bytes, fails }),
+        1 => Just(Step::DropCleanFrame),
     ]
 }
 
@@ -47,6 +64,7 @@ fn item_bytes(number: usize, len: usize) -> Vec<u8> {
 struct Model<'a> {
     store: &'a mut dyn Checked,
     items: HashMap<Handle, Vec<u8>>,
+    clean: HashSet<Handle>,
     inserted: usize,
 }
 
@@ -60,6 +78,13 @@ impl Model<'_> {
                 let freed = self.store.relocate_to_free_cell();
                 assert_eq!(freed, self.store.usage().frames_bytes < before);
             }
+            Step::SetClean(which, clean) => {
+                if let Some(handle) = self.pick(which) {
+                    self.set_clean(handle, clean);
+                }
+            }
+            Step::Write { max_bytes, fails } => self.write(max_bytes, fails),
+            Step::DropCleanFrame => self.drop_clean_frame(),
         }
         self.check();
     }
@@ -78,25 +103,96 @@ impl Model<'_> {
     }
 
     fn remove(&mut self, which: prop::sample::Index) {
+        if let Some(handle) = self.pick(which) {
+            self.remove_item(handle);
+        }
+    }
+
+    fn remove_item(&mut self, handle: Handle) {
+        self.store.remove(handle);
+        self.items.remove(&handle);
+        self.clean.remove(&handle);
+    }
+
+    fn pick(&self, which: prop::sample::Index) -> Option<Handle> {
         let mut handles: Vec<Handle> = self.items.keys().copied().collect();
         handles.sort_by_key(|handle| handle.0);
-        if !handles.is_empty() {
-            let handle = *which.get(&handles);
-            self.store.remove(handle);
-            self.items.remove(&handle);
+        (!handles.is_empty()).then(|| *which.get(&handles))
+    }
+
+    fn set_clean(&mut self, handle: Handle, clean: bool) {
+        self.store.set_clean(handle, clean);
+        if clean {
+            self.clean.insert(handle);
+        } else {
+            self.clean.remove(&handle);
         }
+    }
+
+    /// What is named is dirty, named once, and no more than asked for and one buffer.
+    fn write(&mut self, max_bytes: usize, fails: usize) {
+        let mut named = Vec::new();
+        let any = self.store.next_dirty(max_bytes, &mut named);
+        let all_clean = self.clean.len() == self.items.len();
+        assert_eq!(any, self.store.chooses_frames() && !all_clean);
+        assert_eq!(any, !named.is_empty());
+        let once: HashSet<Handle> = named.iter().copied().collect();
+        assert_eq!(once.len(), named.len());
+        assert!(once.is_disjoint(&self.clean));
+        let bytes: usize = named.iter().map(|handle| self.items[handle].len()).sum();
+        assert!(bytes < max_bytes + PAGE_SIZE);
+        for (number, handle) in named.into_iter().enumerate() {
+            if number % fails != fails - 1 {
+                self.set_clean(handle, true);
+            }
+        }
+    }
+
+    /// Without the items named, all of them clean, a frame is free.
+    fn drop_clean_frame(&mut self) {
+        let mut named = Vec::new();
+        let any = self.store.next_clean_frame(&mut named);
+        assert_eq!(any, self.store.frame_states().clean > 0);
+        assert_eq!(any, !named.is_empty());
+        let before = self.store.usage().frames_bytes;
+        for handle in named {
+            assert!(self.clean.contains(&handle));
+            self.remove_item(handle);
+        }
+        let freed = before - self.store.usage().frames_bytes;
+        assert_eq!(any, freed >= PAGE_SIZE as u64);
     }
 
     fn check(&self) {
         assert!(self.store.is_valid());
+        let mut read = Vec::new();
         for (handle, bytes) in &self.items {
-            assert!(self.store.get(*handle) == &bytes[..], "{handle:?} changed");
+            read.clear();
+            self.store.read_into(*handle, &mut read);
+            assert!(read == *bytes, "{handle:?} changed");
         }
         let usage = self.store.usage();
         let payload: usize = self.items.values().map(Vec::len).sum();
         assert_eq!(usage.items, self.items.len() as u64);
         assert_eq!(usage.payload_bytes, payload as u64);
         assert!(usage.frames_bytes >= usage.payload_bytes);
+        if self.store.chooses_frames() {
+            self.check_states();
+        }
+    }
+}
+
+impl Model<'_> {
+    fn check_states(&self) {
+        let FrameStates {
+            clean,
+            full_dirty,
+            dirty,
+        } = self.store.frame_states();
+        let frames = self.store.usage().frames_bytes / PAGE_SIZE as u64;
+        assert_eq!(clean + dirty, frames);
+        assert!(full_dirty <= dirty);
+        assert_eq!(dirty > 0, self.clean.len() < self.items.len());
     }
 }
 
@@ -104,6 +200,7 @@ fn follows_the_model(store: &mut dyn Checked, steps: &[Step]) {
     let mut model = Model {
         store,
         items: HashMap::new(),
+        clean: HashSet::new(),
         inserted: 0,
     };
     for step in steps {
@@ -122,6 +219,7 @@ fn bins_with_slack_follow(steps: &[Step]) {
     let mut model = Model {
         store: &mut store,
         items: HashMap::new(),
+        clean: HashSet::new(),
         inserted: 0,
     };
     for number in 0..400 {
@@ -145,6 +243,21 @@ proptest! {
     #[test]
     fn bins_follow_the_model(steps in any_steps()) {
         follows_the_model(&mut Bins::new(4 << 20).expect("reserve"), &steps);
+    }
+
+    #[test]
+    fn blocks_follow_the_model(steps in any_steps()) {
+        follows_the_model(&mut Blocks::new(4 << 20).expect("reserve"), &steps);
+    }
+
+    #[test]
+    fn buffers_follow_the_model(steps in any_steps()) {
+        follows_the_model(&mut Buffers::new(4 << 20).expect("reserve"), &steps);
+    }
+
+    #[test]
+    fn ring_follows_the_model(steps in any_steps()) {
+        follows_the_model(&mut Ring::new(4 << 20).expect("reserve"), &steps);
     }
 
     #[test]
@@ -188,8 +301,10 @@ fn a_removed_handle_is_refused() {
             let kept = store.insert(b"kept", Growth::Allowed).expect("room");
             let removed = store.insert(b"removed", Growth::Allowed).expect("room");
             store.remove(removed);
-            assert_eq!(store.get(kept), b"kept");
-            store.get(removed).len()
+            let mut read = Vec::new();
+            store.read_into(kept, &mut read);
+            assert_eq!(read, b"kept");
+            store.read_into(removed, &mut read);
         });
         assert!(refused.is_err(), "{name}");
     }

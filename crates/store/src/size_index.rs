@@ -1,7 +1,7 @@
 //! Cells by a size: the smallest size that suffices, exactly, in a few bit operations.
 //!
 //! One list of cells per size, and a bitmap over the sizes that have one. The layout of cells has
-//! two of these, by final free space and by free space.
+//! two of these, by final free space and by free space; the buffers have one, by room at the end.
 
 use crate::slab::grow_gently;
 
@@ -81,6 +81,22 @@ impl SizeIndex {
         Some(self.heads[size])
     }
 
+    /// Every cell of a size less than `bound`, the smallest size first.
+    pub(crate) fn below(&self, bound: usize) -> impl Iterator<Item = u32> + '_ {
+        let words = bound.div_ceil(WORD_BITS).min(self.bitmap.len());
+        let sizes = (0..words).flat_map(|index| bits_of(self.bitmap[index], index * WORD_BITS));
+        sizes
+            .take_while(move |&size| size < bound)
+            .flat_map(|size| self.cells_of(size))
+    }
+
+    fn cells_of(&self, size: usize) -> impl Iterator<Item = u32> + '_ {
+        let known = |cell: u32| (cell != NONE).then_some(cell);
+        std::iter::successors(known(self.heads[size]), move |&cell| {
+            known(self.links[cell as usize].next)
+        })
+    }
+
     /// A cell of the largest size.
     pub(crate) fn largest(&self) -> Option<u32> {
         let index = self.bitmap.iter().rposition(|&word| word != 0)?;
@@ -93,6 +109,15 @@ impl SizeIndex {
             + size_of_val(&*self.bitmap)
             + self.links.capacity() * size_of::<Link>()
     }
+}
+
+/// The numbers of the bits set in `word`, the lowest of which has number `base`.
+fn bits_of(mut word: u64, base: usize) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = word.trailing_zeros() as usize;
+        word &= word.wrapping_sub(1);
+        (bit < WORD_BITS).then_some(base + bit)
+    })
 }
 
 #[cfg(test)]
@@ -120,6 +145,9 @@ mod tests {
                 prop_assert_eq!(index.at_least(asked).map(|cell| &sizes[&cell]), scan);
                 let largest = index.largest().map(|cell| &sizes[&cell]);
                 prop_assert_eq!(largest, sizes.values().max());
+                let below: Vec<_> = index.below(asked).map(|cell| sizes[&cell]).collect();
+                let scan = sizes.values().filter(|&&size| size < asked).count();
+                prop_assert!(below.is_sorted() && below.len() == scan);
             }
         }
     }

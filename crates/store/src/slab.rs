@@ -1,6 +1,6 @@
 //! Records by number: numbers stay valid until freed, and freed numbers are used again.
 //!
-//! Both layouts keep one record per item here, numbered by its handle.
+//! Layouts keep one record per item here, numbered by its handle.
 
 /// A table of records with a stack of free numbers.
 pub(crate) struct Slab<T> {
@@ -47,6 +47,11 @@ impl<T> Slab<T> {
     /// Bytes of both tables.
     pub(crate) fn metadata_bytes(&self) -> usize {
         self.records.capacity() * size_of::<T>() + self.free.capacity() * size_of::<u32>()
+    }
+
+    /// The same, to change links between records.
+    pub(crate) fn records_mut(&mut self) -> &mut [T] {
+        &mut self.records
     }
 
     /// Every record, vacant ones included, in the order of their numbers.
