@@ -368,7 +368,8 @@ impl Memory {
 
     /// Reports everything written by `now`.
     pub fn catch_up(&mut self, now: u64) {
-        while let Some((_, plan)) = self.writing.pop_front_if(|(done, _)| *done <= now) {
+        while self.next_written().is_some_and(|done| done <= now) {
+            let (_, plan) = self.writing.pop_front().expect("there is a next one");
             self.engine.write_done(&plan, WriteOutcome::Done);
             self.spare_plans.push(plan);
         }
