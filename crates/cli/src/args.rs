@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use pleat_codec::Choice;
-use pleat_engine::preset_names;
+use pleat_engine::{preset_keys, preset_names};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -213,7 +213,11 @@ pub struct RunArgs {
 
 fn preset_help() -> String {
     let names = preset_names().join(", ");
-    format!("Named choice of codec, layout and sizing policy, the default first: {names}")
+    format!(
+        "Named choice of codec, layout, sizing policy and more, the default first: {names}. Parts can be \
+         replaced, as in castro03/layout=cells1/sizing=aggressive; the keys are {}",
+        preset_keys()
+    )
 }
 
 fn codec_help() -> String {

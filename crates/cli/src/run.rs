@@ -58,16 +58,13 @@ fn start(settings: &Settings) -> Result<Outcome, RunError> {
 }
 
 fn job(settings: &Settings, agent: PathBuf, live: bool) -> Job {
-    let preset = settings.preset;
     Job {
         program: settings.program.clone(),
         budget_bytes: settings.budget.bytes,
         swap: settings.swap.clone(),
         codec: settings.codec.clone(),
         recompress: settings.recompress,
-        layout: preset.layout.to_owned(),
-        sizing: preset.sizing.to_owned(),
-        run_max: preset.run_max,
+        preset: settings.preset.clone(),
         agent,
         live: live.then_some(summary::show_live as fn(&pager::Live)),
         quiet: settings.verbosity == Verbosity::Quiet,

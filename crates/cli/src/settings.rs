@@ -71,13 +71,8 @@ pub enum SettingsError {
     #[error("{0}; to use no swap file, say --no-swap")]
     NoSwapMeant(SizeError),
     /// `--preset`.
-    #[error("there is no preset '{name}': choose from {known}")]
-    UnknownPreset {
-        /// What was typed.
-        name: String,
-        /// What there is.
-        known: String,
-    },
+    #[error("{0}")]
+    Preset(String),
     /// `--codec`.
     #[error(transparent)]
     Codec(#[from] UnknownChoice),
@@ -110,7 +105,7 @@ impl Settings {
         let budget = resolve_budget(raw.memory.as_deref(), &machine.memory, &mut warnings)?;
         let swap = resolve_swap(&raw, machine, &mut warnings)?;
         let preset = resolve_preset(raw.preset.as_deref())?;
-        let codec = Choice::parse(raw.codec.as_deref().unwrap_or(preset.codec))?;
+        let codec = Choice::parse(raw.codec.as_deref().unwrap_or(&preset.codec))?;
         Ok(Settings {
             budget,
             swap,
@@ -205,12 +200,7 @@ fn no_default_swap(reasons: &str) -> String {
 }
 
 fn resolve_preset(given: Option<&str>) -> Result<Preset, SettingsError> {
-    let names = preset_names();
-    let name = given.unwrap_or(names[0]);
-    preset(name).ok_or_else(|| SettingsError::UnknownPreset {
-        name: name.to_owned(),
-        known: names.join(", "),
-    })
+    preset(given.unwrap_or(preset_names()[0])).map_err(SettingsError::Preset)
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ const WITH_DICTIONARY: &str = "+dict";
 /// `fold` for pages of words, `lz4` for others, which it gets back faster.
 const AUTO: &str = "auto";
 
+/// Nothing is compressed: what compression is compared with, and so in no list of codecs.
+const RAW: &str = "raw";
+
 /// Where a page's contents come from; some choices compress the two kinds differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageKind {
@@ -76,7 +79,7 @@ impl Choice {
     }
 
     /// The choice called `name`: a codec's name; `auto`, for each page the one of `fold` and `lz4` that
-    /// suits it; `lzowkdm`, castro03's lzo for pages of files and wkdm
+    /// suits it; `raw`, none at all; `lzowkdm`, castro03's lzo for pages of files and wkdm
     /// for others; `lz4:ACCELERATION`; `zstd:LEVEL`; or either name of zstd with `+dict` behind it.
     ///
     /// # Errors
@@ -94,6 +97,8 @@ impl Choice {
         };
         if name == AUTO {
             // Each page's own.
+        } else if name == RAW {
+            (choice.anonymous, choice.file) = (CodecId::RAW, CodecId::RAW);
         } else if name == "lzowkdm" {
             (choice.anonymous, choice.file) = (Wkdm::ID, Lzo::ID);
         } else if let Some((level, with_dictionary)) = parse_zstd(name) {

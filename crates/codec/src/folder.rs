@@ -47,12 +47,14 @@ impl Folder {
 
     /// Compresses with this codec, or keeps the page as it is.
     fn fold_with(&mut self, id: CodecId, page: &Page, out: &mut [u8; PAGE_SIZE]) -> Folded {
-        let codec = self
-            .codecs
-            .get(id, &self.choice)
-            .expect("a choice names codecs that exist");
-        if let Some(len) = codec.compress(page, &mut out[..KEEP_BYTES_MAX]) {
-            return Folded::Bytes { codec: id, len };
+        if id != CodecId::RAW {
+            let codec = self
+                .codecs
+                .get(id, &self.choice)
+                .expect("a choice names codecs that exist");
+            if let Some(len) = codec.compress(page, &mut out[..KEEP_BYTES_MAX]) {
+                return Folded::Bytes { codec: id, len };
+            }
         }
         out.copy_from_slice(page);
         Folded::Bytes {
@@ -156,6 +158,17 @@ mod tests {
         }
         assert!(back == *page, "{folded:?} came back different");
         folded
+    }
+
+    #[test]
+    fn nothing_is_compressed_when_raw_was_chosen() {
+        let mut folder = Folder::new(Arc::new(Choice::parse("raw").unwrap()));
+        let page: Page = std::array::from_fn(|i| (i / 64) as u8);
+        let mut out = [0; PAGE_SIZE];
+        let folded = folder.fold(&page, PageKind::Anonymous, &mut out);
+        let (codec, len) = (CodecId::RAW, PAGE_SIZE);
+        assert_eq!(folded, Folded::Bytes { codec, len });
+        assert_eq!(out, page);
     }
 
     #[test]

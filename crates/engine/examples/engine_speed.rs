@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use pleat_codec::Folded;
-use pleat_engine::{Engine, FillPlan, Settings};
+use pleat_engine::{preset, Engine, FillPlan, Settings, WriteOut};
 use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
 
 const PAGES: u64 = 1 << 20;
@@ -48,10 +48,11 @@ fn main() {
         floor_bytes: 0,
         run_max: 16,
         swap: None,
+        tracks_writes: false,
+        write_out: WriteOut::OnDemand,
     };
-    let layout = pleat_store::layout_by_name("bins", budget_bytes).expect("address space");
-    let sizing = pleat_policy::sizing_by_name("castro03").expect("a known policy");
-    let mut engine = Engine::new(settings, layout, sizing);
+    let parts = preset("pleat").and_then(|preset| preset.parts(budget_bytes));
+    let mut engine = Engine::new(settings, parts.expect("the default preset"));
     let space = engine.add_space();
     for index in 0..PAGES {
         engine.adopt(space, PageRange::new(scattered(index), 1));

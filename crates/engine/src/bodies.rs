@@ -5,9 +5,16 @@
 
 use pleat_backing::Extent;
 use pleat_store::Handle;
-use pleat_types::{CodecId, StagingSlot};
+use pleat_types::{CodecId, PageNo, SpaceId, StagingSlot};
 
 use crate::BodyId;
+
+/// A page of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Home {
+    pub(crate) space: SpaceId,
+    pub(crate) page: PageNo,
+}
 
 /// How a page was folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,25 +24,39 @@ pub(crate) struct Packed {
     pub(crate) len: u32,
 }
 
+/// A copy of a body in the swap file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DiskCopy {
+    pub(crate) packed: Packed,
+    pub(crate) extent: Extent,
+}
+
 /// Where a body is.
 ///
 /// ```text
 ///   taken                folded               plan_write            write_done
-///  -------> Staged ----------------> Stored ------------> Writing ------------> OnDisk
-///              |                       ^                   |   |
-///              +------> Same           +---- failed -------+   | nobody wants it any more
-///                                                              v
+///  -------> Staged ----------------> Stored ------------> Writing ------------> OnDisk <--+
+///              |                       ^                   |   |  \                       |
+///              +------> Same           +---- failed -------+   |   +--> Clean -- dropped -+
+///                                                              |          ^               |
+///                                      nobody wants it any more|   folded |               | taken
+///                                                              v          +- StagedClean <+
 ///                                                           Drowned --- write_done ---> (free)
 /// ```
 ///
 /// A body that loses its last reference is freed at once, save for two that others still work on:
 /// a staged one until it is folded, one being written until the write is done.
+///
+/// A body that a page of a file left behind has a home (the page) and never goes to the swap file:
+/// instead of being written it is dropped, and the page is unknown again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyState {
     /// A slot of the slab without a body.
     Free,
     /// In the staging ring, to be folded.
     Staged(StagingSlot),
+    /// In the staging ring, to be folded, and unchanged since it was written to the swap file.
+    StagedClean { slot: StagingSlot, copy: DiskCopy },
     /// One word, repeated; takes no room anywhere.
     Same(u64),
     /// In the compressed cache.
@@ -48,8 +69,14 @@ pub(crate) enum BodyState {
     },
     /// Wanted by nobody, but its room in the swap file is being written to.
     Drowned { extent: Extent },
+    /// In the compressed cache and in the swap file: it can be dropped at any time.
+    Clean {
+        handle: Handle,
+        packed: Packed,
+        copy: DiskCopy,
+    },
     /// In the swap file.
-    OnDisk { packed: Packed, extent: Extent },
+    OnDisk(DiskCopy),
 }
 
 /// How many bodies are in each state, and bytes where they matter.
@@ -59,11 +86,14 @@ pub(crate) struct BodyCounts {
     pub(crate) same: u64,
     pub(crate) stored: u64,
     pub(crate) writing: u64,
+    pub(crate) clean: u64,
     pub(crate) disk: u64,
     /// Payload of the stored bodies, those being written excluded.
     pub(crate) stored_bytes: u64,
     /// Payload of the bodies being written.
     pub(crate) writing_bytes: u64,
+    /// Payload of the bodies that are both in the cache and in the swap file.
+    pub(crate) clean_bytes: u64,
     /// Allocated in the swap file by all bodies.
     pub(crate) extent_bytes: u64,
 }
@@ -73,6 +103,10 @@ impl BodyCounts {
         match state {
             BodyState::Free => {}
             BodyState::Staged(_) => self.staged += 1,
+            BodyState::StagedClean { copy, .. } => {
+                self.staged += 1;
+                self.extent_bytes += u64::from(copy.extent.bytes);
+            }
             BodyState::Same(_) => self.same += 1,
             BodyState::Stored { packed, .. } => {
                 self.stored += 1;
@@ -84,9 +118,14 @@ impl BodyCounts {
                 self.extent_bytes += u64::from(extent.bytes);
             }
             BodyState::Drowned { extent } => self.extent_bytes += u64::from(extent.bytes),
-            BodyState::OnDisk { extent, .. } => {
+            BodyState::Clean { packed, copy, .. } => {
+                self.clean += 1;
+                self.clean_bytes += u64::from(packed.len);
+                self.extent_bytes += u64::from(copy.extent.bytes);
+            }
+            BodyState::OnDisk(copy) => {
                 self.disk += 1;
-                self.extent_bytes += u64::from(extent.bytes);
+                self.extent_bytes += u64::from(copy.extent.bytes);
             }
         }
     }
@@ -98,9 +137,11 @@ impl BodyCounts {
         self.same -= one.same;
         self.stored -= one.stored;
         self.writing -= one.writing;
+        self.clean -= one.clean;
         self.disk -= one.disk;
         self.stored_bytes -= one.stored_bytes;
         self.writing_bytes -= one.writing_bytes;
+        self.clean_bytes -= one.clean_bytes;
         self.extent_bytes -= one.extent_bytes;
     }
 }
@@ -108,14 +149,22 @@ impl BodyCounts {
 #[derive(Clone, Copy)]
 struct Body {
     state: BodyState,
-    /// Page table entries that name this body.
+    /// Page table entries that name this body, and clean resident pages whose copy it is.
     references: u32,
+    /// When its page left memory, on the engine's clock.
+    left_at: u64,
+    /// How long the page had been unused then.
+    unused_for: u32,
+    /// Whether its page is away, as far as LRU distances are concerned.
+    counted: bool,
 }
 
 /// All bodies, in a slab: a number is used again once its body is free.
 #[derive(Default)]
 pub(crate) struct Bodies {
     slab: Vec<Body>,
+    /// The pages of files that left a body behind; empty while there are none.
+    homes: Vec<Option<Home>>,
     free: Vec<u32>,
     counts: BodyCounts,
 }
@@ -124,7 +173,13 @@ impl Bodies {
     /// A new staged body with that many references.
     pub(crate) fn create(&mut self, slot: StagingSlot, references: u32) -> BodyId {
         let state = BodyState::Staged(slot);
-        let body = Body { state, references };
+        let body = Body {
+            state,
+            references,
+            left_at: 0,
+            unused_for: 0,
+            counted: false,
+        };
         self.counts.add(state);
         match self.free.pop() {
             Some(index) => {
@@ -149,7 +204,59 @@ impl Bodies {
         self.counts.add(state);
         if state == BodyState::Free {
             self.free.push(body.0);
+            if let Some(home) = self.homes.get_mut(body.0 as usize) {
+                *home = None;
+            }
         }
+    }
+
+    /// The page of a file that left this body behind.
+    pub(crate) fn home(&self, body: BodyId) -> Option<Home> {
+        self.homes.get(body.0 as usize).copied().flatten()
+    }
+
+    pub(crate) fn set_home(&mut self, body: BodyId, home: Home) {
+        let index = body.0 as usize;
+        if self.homes.len() <= index {
+            self.homes.resize(index + 1, None);
+        }
+        self.homes[index] = Some(home);
+    }
+
+    /// When its page left memory.
+    pub(crate) fn left_at(&self, body: BodyId) -> u64 {
+        self.slab[body.0 as usize].left_at
+    }
+
+    /// How long its page had been unused when it left memory, on that clock.
+    pub(crate) fn unused_for(&self, body: BodyId) -> u32 {
+        self.slab[body.0 as usize].unused_for
+    }
+
+    /// Its page, last used at `used_at`, leaves memory at this time; to be counted.
+    pub(crate) fn count_from(&mut self, body: BodyId, now: u64, used_at: u64) {
+        let body = &mut self.slab[body.0 as usize];
+        (body.left_at, body.counted) = (now, true);
+        body.unused_for = u32::try_from(now.saturating_sub(used_at)).unwrap_or(u32::MAX);
+    }
+
+    /// Its page is not away any more, or others count it: since when it was, if it was counted.
+    pub(crate) fn end_count(&mut self, body: BodyId) -> Option<u64> {
+        let body = &mut self.slab[body.0 as usize];
+        std::mem::take(&mut body.counted).then_some(body.left_at)
+    }
+
+    /// Bodies whose page is counted as away.
+    pub(crate) fn counted(&self) -> u64 {
+        self.slab.iter().filter(|body| body.counted).count() as u64
+    }
+
+    /// Bytes of the tables.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        let tables = self.slab.capacity() * size_of::<Body>()
+            + self.homes.capacity() * size_of::<Option<Home>>()
+            + self.free.capacity() * size_of::<u32>();
+        tables as u64
     }
 
     pub(crate) fn references(&self, body: BodyId) -> u32 {
@@ -187,7 +294,7 @@ impl Bodies {
         counts == self.counts
             && self.all().count() + self.free.len() == self.slab.len()
             && self.all().all(|(body, state)| match state {
-                BodyState::Staged(_) => true,
+                BodyState::Staged(_) | BodyState::StagedClean { .. } => true,
                 BodyState::Drowned { .. } => self.references(body) == 0,
                 _ => self.references(body) > 0,
             })

@@ -3,33 +3,37 @@
 //! Owns everything that holds folded bytes and keeps their accounts together. Pages and address
 //! spaces are not known here; a body is freed when its last reference goes.
 
-use pleat_backing::{Extent, SlotSpace};
 use pleat_codec::Folded;
-use pleat_policy::{Advice, CacheView, List, Sizing};
+use pleat_policy::{
+    Admission, Advice, AgeFrom, Ages, Backed, CacheView, List, Refault, Sizing, Tier,
+};
 use pleat_store::{Full, Growth, Handle, Layout};
 use pleat_types::{CodecId, PAGE_SIZE};
 
-use crate::bodies::{Bodies, BodyState, Packed};
+use crate::bodies::{Bodies, BodyState, DiskCopy, Home, Packed};
+use crate::distance::Distances;
+use crate::ghosts::Ghosts;
 use crate::order::Order;
 use crate::recompress::Copied;
-use crate::{BodyId, Counters, SwapSettings};
+use crate::swap::Swap;
+use crate::{BodyId, Counters, Settings, WriteOut};
 
-/// The map of the swap file and whether it takes more.
-pub(crate) struct Swap {
-    pub(crate) settings: SwapSettings,
-    pub(crate) space: SlotSpace,
-    /// A write failed: nothing is written until the driver says so.
-    pub(crate) halted: bool,
-    /// The last search for room found none and nothing was freed since.
-    pub(crate) full: bool,
+/// What the engine knows of memory outside the compressed cache, for the sizing policy.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Outside {
+    pub(crate) resident_pages: u64,
+    /// Stamps of the oldest resident pages, as last seen.
+    pub(crate) oldest_anonymous: Option<u64>,
+    pub(crate) oldest_file: Option<u64>,
 }
 
 /// The compressed cache with its bodies.
 ///
 /// ```text
-/// order.len() == layout items == stored + writing bodies
-/// layout payload == stored bytes + writing bytes
+/// order.len() == layout items == stored + writing + clean bodies
+/// layout payload == stored bytes + writing bytes + clean bytes
 /// owed_bytes <= layout payload
+/// away.total() == bodies that a page names as away + ghosts
 /// ```
 ///
 /// Staged bodies are not in the cache yet. Bodies of one repeated word never are: they occupy no
@@ -38,12 +42,25 @@ pub(crate) struct Cache {
     pub(crate) bodies: Bodies,
     pub(crate) order: Order,
     pub(crate) layout: Box<dyn Layout>,
+    /// Whose item a handle is, by handle; kept only for layouts that choose frames.
+    pub(crate) owners: Vec<BodyId>,
     pub(crate) swap: Option<Swap>,
-    sizing: Box<dyn Sizing>,
+    pub(crate) sizing: Box<dyn Sizing>,
+    pub(crate) admission: Admission,
+    pub(crate) write_out: WriteOut,
     budget_bytes: u64,
+    /// Last age stamp given out.
+    pub(crate) clock: u64,
+    pub(crate) outside: Outside,
+    pub(crate) away: Distances,
+    pub(crate) ghosts: Ghosts,
+    /// Pages of files whose body was dropped: unknown from now on. Emptied by `Engine::forget_dropped`.
+    pub(crate) dropped: Vec<Home>,
     /// Payload the cache is to give up because it was not allowed to grow; what is being written
     /// is still in it.
     pub(crate) owed_bytes: u64,
+    /// When it last came to owe something.
+    pub(crate) owed_at: u64,
     /// What folding leaves of a page, a running mean in 1/16 bytes.
     folded_mean_16ths: u64,
     /// Copies of stored bodies that a driver works on (`recompress.rs`); a handful at most.
@@ -51,27 +68,38 @@ pub(crate) struct Cache {
     pub(crate) totals: Counters,
 }
 
+/// What an engine is made of, beside its settings.
+pub struct Parts {
+    /// Where compressed pages lie.
+    pub layout: Box<dyn Layout>,
+    /// How many there may be.
+    pub sizing: Box<dyn Sizing>,
+    /// Which pages become such.
+    pub admission: Admission,
+}
+
 impl Cache {
-    pub(crate) fn new(
-        budget_bytes: u64,
-        swap: Option<SwapSettings>,
-        layout: Box<dyn Layout>,
-        sizing: Box<dyn Sizing>,
-    ) -> Cache {
-        let swap = swap.map(|settings| Swap {
-            settings,
-            space: SlotSpace::new(settings.fragment_bytes, settings.max_bytes),
-            halted: false,
-            full: false,
-        });
+    pub(crate) fn new(settings: &Settings, parts: Parts) -> Cache {
+        let swap = settings
+            .swap
+            .map(|swap| Swap::new(swap, settings.write_out));
         let mut cache = Cache {
             bodies: Bodies::default(),
             order: Order::new(),
-            layout,
+            layout: parts.layout,
+            owners: Vec::new(),
             swap,
-            sizing,
-            budget_bytes,
+            sizing: parts.sizing,
+            admission: parts.admission,
+            write_out: settings.write_out,
+            budget_bytes: settings.budget_bytes,
+            clock: 0,
+            outside: Outside::default(),
+            away: Distances::default(),
+            ghosts: Ghosts::new(settings.budget_bytes / PAGE_SIZE as u64),
+            dropped: Vec::new(),
             owed_bytes: 0,
+            owed_at: 0,
             // Until there is experience: half a page.
             folded_mean_16ths: 16 * PAGE_SIZE as u64 / 2,
             copied: Vec::new(),
@@ -79,6 +107,11 @@ impl Cache {
         };
         cache.account();
         cache
+    }
+
+    pub(crate) fn next_stamp(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
     }
 
     /// Memory the compressed cache uses, its metadata and fragmentation counted.
@@ -97,17 +130,25 @@ impl Cache {
 
     /// A staged body was folded.
     pub(crate) fn fold(&mut self, body: BodyId, result: Folded, bytes: &[u8]) {
-        let staged = matches!(self.bodies.state(body), BodyState::Staged(_));
-        assert!(staged, "{body:?} was folded but is not staged");
+        let copy = match self.bodies.state(body) {
+            BodyState::Staged(_) => None,
+            BodyState::StagedClean { copy, .. } => Some(copy),
+            state => panic!("{body:?} was folded but is not staged: {state:?}"),
+        };
         if self.bodies.references(body) == 0 {
             self.totals.folded_void_pages += 1;
-            return self.bodies.set_state(body, BodyState::Free);
+            self.bodies.set_state(body, BodyState::Free);
+            return copy
+                .into_iter()
+                .for_each(|copy| self.free_extent(copy.extent));
         }
         match result {
             Folded::Same(word) => {
                 self.totals.folded_same_pages += 1;
                 self.learn(0);
                 self.bodies.set_state(body, BodyState::Same(word));
+                copy.into_iter()
+                    .for_each(|copy| self.free_extent(copy.extent));
             }
             Folded::Bytes { codec, len } => {
                 let raw = codec == CodecId::RAW;
@@ -115,7 +156,7 @@ impl Cache {
                 self.totals.folded_packed_pages += u64::from(!raw);
                 self.totals.folded_bytes += len as u64;
                 self.learn(len as u64);
-                self.store(body, codec, &bytes[..len]);
+                self.keep(body, copy, codec, &bytes[..len]);
             }
         }
     }
@@ -125,7 +166,29 @@ impl Cache {
             self.folded_mean_16ths - self.folded_mean_16ths / 16 + folded_bytes;
     }
 
-    fn store(&mut self, body: BodyId, codec: CodecId, bytes: &[u8]) {
+    /// Stores what was folded; or passes it on, when it did not compress and the cache is not for such
+    /// pages (the 4:3 rule of douglis93, section 5.2): what has a copy is dropped, the rest is the
+    /// next to be written.
+    fn keep(&mut self, body: BodyId, copy: Option<DiskCopy>, codec: CodecId, bytes: &[u8]) {
+        let passed_on = codec == CodecId::RAW && self.admission.passes_on_incompressible();
+        self.totals.passed_on_pages += u64::from(passed_on);
+        match copy {
+            Some(copy) if passed_on => self.bodies.set_state(body, BodyState::OnDisk(copy)),
+            None if passed_on && self.bodies.home(body).is_some() => self.drop_home(body),
+            _ => self.store(body, copy, codec, bytes, passed_on && self.swap.is_some()),
+        }
+    }
+
+    fn store(
+        &mut self,
+        body: BodyId,
+        copy: Option<DiskCopy>,
+        codec: CodecId,
+        bytes: &[u8],
+        passed_on: bool,
+    ) {
+        let clean = copy.is_some() || self.bodies.home(body).is_some();
+        self.totals.clean_stored_pages += u64::from(clean);
         let handle = match self.layout.insert(bytes, Growth::Denied) {
             Ok(handle) => handle,
             Err(Full) => self.store_growing(bytes),
@@ -134,11 +197,40 @@ impl Cache {
             codec,
             len: bytes.len() as u32,
         };
-        self.bodies
-            .set_state(body, BodyState::Stored { handle, packed });
-        self.order.push_newest(body);
+        let state = match copy {
+            Some(copy) => BodyState::Clean {
+                handle,
+                packed,
+                copy,
+            },
+            None => BodyState::Stored { handle, packed },
+        };
+        self.bodies.set_state(body, state);
+        self.own(handle, body, clean);
+        if passed_on {
+            self.order.push_oldest(body);
+            self.owe(bytes.len() as u64);
+        } else {
+            let (bodies, left_at) = (&self.bodies, self.bodies.left_at(body));
+            self.order
+                .push(body, |other| bodies.left_at(other) > left_at);
+        }
         self.owed_bytes = self.owed_bytes.min(self.payload_bytes());
         self.account();
+        self.pay_with_clean_pages();
+    }
+
+    /// Remembers whose item this is, where the layout will ask.
+    pub(crate) fn own(&mut self, handle: Handle, body: BodyId, clean: bool) {
+        if !self.layout.chooses_frames() {
+            return;
+        }
+        let index = handle.0 as usize;
+        if self.owners.len() <= index {
+            self.owners.resize(index + 1, BodyId(u32::MAX));
+        }
+        self.owners[index] = body;
+        self.layout.set_clean(handle, clean);
     }
 
     /// The cache is full and compacted. It grows now in any case, because a page that was taken
@@ -148,7 +240,7 @@ impl Cache {
     /// without asking again. (castro03 releases the oldest page at once and tries again.)
     fn store_growing(&mut self, bytes: &[u8]) -> Handle {
         let view = self.view();
-        let granted = self.swap.is_none() || self.sizing.may_grow(&view);
+        let granted = !self.can_shrink() || self.sizing.may_grow(&view);
         let before = self.layout.usage().frames_bytes;
         let handle = self.layout.insert(bytes, Growth::Allowed).expect(
             "the compressed cache outgrew the address space of its layout, twice the budget: \
@@ -159,48 +251,37 @@ impl Cache {
         } else {
             self.totals.growths_denied += 1;
             let grown = self.layout.usage().frames_bytes.saturating_sub(before);
-            self.owed_bytes += grown.max(bytes.len() as u64);
+            self.owe(grown.max(bytes.len() as u64));
         }
         handle
     }
 
-    fn view(&self) -> CacheView {
+    /// Whether pages can leave the cache other than by being used: to the swap file, or because a file
+    /// has them.
+    pub(crate) fn can_shrink(&self) -> bool {
+        self.swap.is_some() || !self.ghosts.is_unused()
+    }
+
+    pub(crate) fn view(&self) -> CacheView {
+        let age = |stamp: Option<u64>| stamp.map(|stamp| self.clock.saturating_sub(stamp));
+        let from = self.sizing.compressed_age();
+        let compressed = self.order.oldest().map(|body| {
+            let stored = self.clock.saturating_sub(self.bodies.left_at(body));
+            match from {
+                AgeFrom::Stored => stored,
+                AgeFrom::LastUse => stored + u64::from(self.bodies.unused_for(body)),
+            }
+        });
         CacheView {
             budget_bytes: self.budget_bytes,
             cache_bytes: self.cache_bytes(),
             cached_pages: self.order.len(),
-            ..CacheView::default()
-        }
-    }
-
-    /// One page no longer refers to this body.
-    pub(crate) fn release(&mut self, body: BodyId) {
-        if self.bodies.remove_reference(body) > 0 {
-            return;
-        }
-        match self.bodies.state(body) {
-            // Someone is still folding it.
-            BodyState::Staged(_) => {}
-            BodyState::Same(_) => self.bodies.set_state(body, BodyState::Free),
-            BodyState::Stored { handle, packed } => {
-                self.bodies.set_state(body, BodyState::Free);
-                self.unstore(body, handle, packed);
-            }
-            BodyState::Writing {
-                handle,
-                packed,
-                extent,
-            } => {
-                self.bodies.set_state(body, BodyState::Drowned { extent });
-                self.unstore(body, handle, packed);
-            }
-            BodyState::OnDisk { extent, .. } => {
-                self.bodies.set_state(body, BodyState::Free);
-                self.free_extent(extent);
-            }
-            state @ (BodyState::Free | BodyState::Drowned { .. }) => {
-                unreachable!("{body:?} had a reference but is {state:?}")
-            }
+            resident_pages: self.outside.resident_pages,
+            ages: Ages {
+                anonymous: age(self.outside.oldest_anonymous),
+                file: age(self.outside.oldest_file),
+                compressed,
+            },
         }
     }
 
@@ -217,26 +298,39 @@ impl Cache {
         }
     }
 
-    /// A page was wanted that is in the swap file.
+    /// A page was wanted that is in the swap file or in its own.
     pub(crate) fn read(&mut self) {
         let view = self.view();
         self.sizing.read(&view);
+    }
+
+    /// A page that was away is wanted again.
+    pub(crate) fn refault(&mut self, tier: Tier, backed: Backed, left_at: u64) {
+        let refault = Refault {
+            tier,
+            backed,
+            distance_pages: self.outside.resident_pages + self.away.newer_than(left_at),
+        };
+        let view = self.view();
+        self.sizing.refault(refault, &view);
     }
 
     fn shrink(&mut self) {
         if self.layout.relocate_to_free_cell() {
             self.totals.shrinks_relocated += 1;
             self.account();
-        } else if let (Some(_), Some(oldest)) = (&self.swap, self.order.oldest_first().next()) {
+        } else if let (true, Some(oldest)) = (self.can_shrink(), self.order.oldest()) {
             self.totals.shrinks_released += 1;
-            let owed = self.owed_bytes + u64::from(self.packed_len(oldest));
-            self.owed_bytes = owed.min(self.payload_bytes());
+            self.owe(u64::from(self.packed_len(oldest)));
+            self.pay_with_clean_pages();
         }
     }
 
-    fn packed_len(&self, body: BodyId) -> u32 {
+    pub(crate) fn packed_len(&self, body: BodyId) -> u32 {
         match self.bodies.state(body) {
-            BodyState::Stored { packed, .. } | BodyState::Writing { packed, .. } => packed.len,
+            BodyState::Stored { packed, .. }
+            | BodyState::Writing { packed, .. }
+            | BodyState::Clean { packed, .. } => packed.len,
             state => unreachable!("{body:?} is in the order but {state:?}"),
         }
     }
@@ -244,25 +338,7 @@ impl Cache {
     /// Bytes of all pages in the compressed cache.
     pub(crate) fn payload_bytes(&self) -> u64 {
         let counts = self.bodies.counts();
-        counts.stored_bytes + counts.writing_bytes
-    }
-
-    /// Takes a body, whose state was changed already, out of the compressed cache. Whatever the
-    /// reason, that makes room and so pays what the cache owes.
-    pub(crate) fn unstore(&mut self, body: BodyId, handle: Handle, packed: Packed) {
-        let left = self.owed_bytes.saturating_sub(u64::from(packed.len));
-        self.owed_bytes = left.min(self.payload_bytes());
-        self.layout.remove(handle);
-        self.order.remove(body);
-        self.end_copies(body);
-        self.account();
-    }
-
-    pub(crate) fn free_extent(&mut self, extent: Extent) {
-        if let Some(swap) = &mut self.swap {
-            swap.space.free(extent);
-            swap.full = false;
-        }
+        counts.stored_bytes + counts.writing_bytes + counts.clean_bytes
     }
 
     /// Tells the order how many page frames the cache uses now.

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::Engine;
+use crate::{BodyId, Engine};
 
 /// A reading of the engine. "Now" marks gauges; everything else is a running total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -30,6 +30,8 @@ pub struct Counters {
     pub stored_pages: u64,
     /// Page contents now in the compressed cache and on their way to the swap file.
     pub writing_pages: u64,
+    /// Page contents now in the compressed cache that have a copy in the swap file.
+    pub clean_pages: u64,
     /// Page contents now in the swap file only.
     pub disk_pages: u64,
     /// Page contents now kept as one repeated word.
@@ -41,6 +43,8 @@ pub struct Counters {
     pub store_frames_bytes: u64,
     /// Bytes of the compressed cache's tables now.
     pub store_metadata_bytes: u64,
+    /// Bytes now in the engine's own tables: page tables, contents that are away, ghosts.
+    pub engine_metadata_bytes: u64,
     /// Bytes allocated in the swap file now.
     pub swap_used_bytes: u64,
     /// Bytes the swap file grew to.
@@ -60,6 +64,8 @@ pub struct Counters {
     pub filled_same_pages: u64,
     /// Demand pages read from the swap file.
     pub filled_disk_pages: u64,
+    /// Demand pages read from their own file.
+    pub filled_file_pages: u64,
     /// Pages brought back because a neighbour was wanted.
     pub prefetched_pages: u64,
     /// Pages zeroed because a neighbour was touched for the first time.
@@ -83,6 +89,26 @@ pub struct Counters {
     pub refused_unmovable_pages: u64,
     /// Pages whose command was cancelled.
     pub refused_stale_pages: u64,
+
+    /// Clean pages that left memory without being folded.
+    pub dropped_pages: u64,
+    /// Changed pages of files written back to their file before they left.
+    pub written_back_pages: u64,
+
+    /// Clean pages that entered the compressed cache.
+    pub clean_stored_pages: u64,
+    /// Clean pages wanted while they were in it.
+    pub clean_reclaimed_pages: u64,
+    /// Clean pages dropped from it without being wanted.
+    pub clean_released_pages: u64,
+    /// Clean pages that the admission rule kept out of it.
+    pub clean_refused_pages: u64,
+    /// Times compression of clean pages was switched off (castro03, section 2.3.4).
+    pub clean_switches: u64,
+    /// Pages that left memory while it was off.
+    pub clean_off_pages: u64,
+    /// Pages that did not compress and were passed on to the backing store.
+    pub passed_on_pages: u64,
 
     /// Pages folded into one repeated word.
     pub folded_same_pages: u64,
@@ -110,6 +136,10 @@ pub struct Counters {
     pub growths: u64,
     /// Times it did not, so that the oldest pages have to go.
     pub growths_denied: u64,
+    /// Times the sizing policy locked growth.
+    pub growth_locks: u64,
+    /// Times it unlocked growth.
+    pub growth_unlocks: u64,
     /// Times a cell was freed by relocation on the policy's advice.
     pub shrinks_relocated: u64,
     /// Times the oldest page was given up instead.
@@ -149,6 +179,7 @@ impl Engine {
             staged_pages: bodies.staged,
             stored_pages: bodies.stored,
             writing_pages: bodies.writing,
+            clean_pages: bodies.clean,
             disk_pages: bodies.disk,
             same_pages: bodies.same,
             payload_bytes: usage.payload_bytes,
@@ -159,7 +190,27 @@ impl Engine {
             swap_used_bytes: swap.map_or(0, |space| space.used_bytes()),
             swap_high_water_bytes: swap.map_or(0, |space| space.high_water_bytes()),
             owed_bytes: self.cache.owed_bytes,
+            engine_metadata_bytes: self.metadata_bytes(),
+            clean_switches: self.cache.admission.switches(),
+            growth_locks: self.cache.sizing.locks().0,
+            growth_unlocks: self.cache.sizing.locks().1,
             ..self.cache.totals
         }
+    }
+
+    /// Bytes of the engine's own tables, those of the compressed cache's layout excluded.
+    fn metadata_bytes(&self) -> u64 {
+        let cache = &self.cache;
+        let tables: u64 = self
+            .spaces
+            .values()
+            .map(|space| space.metadata_bytes())
+            .sum();
+        tables
+            + cache.bodies.metadata_bytes()
+            + cache.order.metadata_bytes()
+            + cache.ghosts.metadata_bytes()
+            + cache.admission.metadata_bytes()
+            + (cache.owners.capacity() * size_of::<BodyId>()) as u64
     }
 }

@@ -4,11 +4,13 @@
 //! to take its own, and reports every one of them exactly once with `taken` or `refused`.
 
 use pleat_codec::Folded;
+use pleat_policy::{Backed, Candidate, Giver};
 use pleat_types::{PageNo, SpaceId, StagingSlot, PAGE_SIZE};
 
-use crate::space::Subject;
+use crate::bodies::{BodyState, Home};
+use crate::space::{Space, Subject};
 use crate::table::PageState;
-use crate::{BodyId, Engine, Refusal};
+use crate::{BodyId, Engine, Refusal, WayOut};
 
 impl Engine {
     /// How many page frames should be freed now.
@@ -54,14 +56,18 @@ impl Engine {
             .iter()
             .map(|&(space, _)| self.oldest_of(space))
             .collect();
+        self.note_oldest(takers, &oldest);
+        if want > 0 && self.cache_gives(want as u64) {
+            return;
+        }
         let first = out.len();
         while out.len() - first < want {
             let heads = oldest.iter().zip(&room).enumerate();
             let eligible = heads.filter_map(|(index, (head, &room))| {
                 head.filter(|_| room > 0)
-                    .map(|(page, stamp)| (stamp, index, page))
+                    .map(|(page, stamp)| (self.rank(takers[index].0, stamp), index, page, stamp))
             });
-            let Some((stamp, index, page)) = eligible.min() else {
+            let Some((_, index, page, stamp)) = eligible.min() else {
                 break;
             };
             let id = takers[index].0;
@@ -78,15 +84,143 @@ impl Engine {
     }
 
     fn oldest_of(&mut self, space: SpaceId) -> Option<(PageNo, u64)> {
-        self.spaces.get_mut(&space)?.oldest()
+        self.spaces.get_mut(&space)?.oldest(&mut self.cache.clock)
+    }
+
+    /// The stamp by which a page is compared with others: pages of files may count as older than
+    /// they are (douglis93, section 4.2).
+    fn rank(&self, space: SpaceId, stamp: u64) -> u64 {
+        let percent = self.cache.sizing.file_age_percent();
+        let by_file = |space: &Space| space.backed == Backed::ByFile;
+        if percent == 100 || !self.spaces.get(&space).is_some_and(by_file) {
+            return stamp;
+        }
+        let now = self.cache.clock;
+        now.saturating_sub((now - stamp) * percent / 100)
+    }
+
+    /// Tells the cache how old the oldest pages outside are.
+    fn note_oldest(&mut self, takers: &[(SpaceId, u32)], oldest: &[Option<(PageNo, u64)>]) {
+        let of = |backed: Backed| {
+            let stamps = takers.iter().zip(oldest).filter_map(|(&(id, _), head)| {
+                let space = self.spaces.get(&id)?;
+                (space.backed == backed).then_some(head.as_ref()?.1)
+            });
+            stamps.min()
+        };
+        let (anonymous, file) = (of(Backed::BySwap), of(Backed::ByFile));
+        let outside = &mut self.cache.outside;
+        outside.oldest_anonymous = anonymous;
+        outside.oldest_file = file;
+        outside.resident_pages = self.pages.present();
+    }
+
+    /// Has the compressed cache give so many frames, when the policy says that it is the one to give
+    /// and it has that much to give; otherwise nothing happens.
+    fn cache_gives(&mut self, frames: u64) -> bool {
+        let cache = &mut self.cache;
+        let bytes = frames * PAGE_SIZE as u64;
+        if !cache.can_shrink() || cache.payload_bytes() < cache.owed_bytes + bytes {
+            return false;
+        }
+        cache.outside.resident_pages = self.pages.present();
+        let view = cache.view();
+        if cache.sizing.giver(&view) == Giver::Uncompressed {
+            return false;
+        }
+        cache.owe(bytes);
+        cache.pay_with_clean_pages();
+        self.forget_dropped();
+        true
+    }
+
+    /// How a page that was chosen is to leave: ask for each, and again after `cleaned`. In a process
+    /// whose writes nobody reports the answer is always [`WayOut::Take`].
+    ///
+    /// Between this question and the report nothing else may happen to the page; and a page of a
+    /// file that was chosen is to be reported before anything else of that file.
+    pub fn way_out(&mut self, space: SpaceId, page: PageNo) -> WayOut {
+        let Some(known) = self.spaces.get(&space) else {
+            return WayOut::Take;
+        };
+        // The command may hit another page than the one it was meant for.
+        if known.is_contested(page) {
+            return WayOut::Take;
+        }
+        let clean = known.table.is_clean(page);
+        if !clean {
+            return match known.backed {
+                Backed::BySwap => WayOut::Take,
+                Backed::ByFile => WayOut::WriteBack,
+            };
+        }
+        let copy = known.retained.get(&page).copied();
+        let in_cache = |body| matches!(self.cache.bodies.state(body), BodyState::Clean { .. });
+        if copy.is_some_and(in_cache) {
+            return WayOut::Drop;
+        }
+        let candidate = Candidate {
+            id: id_of(space, page),
+            backed: known.backed,
+            clean,
+        };
+        if self.cache.admission.admits(candidate) {
+            WayOut::Take
+        } else {
+            self.cache.totals.clean_refused_pages += 1;
+            WayOut::Drop
+        }
+    }
+
+    /// The page of a file that was chosen is in its file as it is in memory.
+    pub fn cleaned(&mut self, space: SpaceId, page: PageNo) {
+        self.cache.totals.written_back_pages += 1;
+        if let Some(space) = self.spaces.get_mut(&space) {
+            space.table.set_clean(page, true);
+        }
+    }
+
+    /// The page that was chosen is no longer in memory, and nothing was taken: `way_out` said so.
+    ///
+    /// # Panics
+    /// When the page has no copy elsewhere: its content would be lost.
+    pub fn dropped(&mut self, id: SpaceId, page: PageNo) {
+        let Some(space) = self.spaces.get_mut(&id) else {
+            return;
+        };
+        assert!(space.table.is_clean(page), "{id:?} {page:?} has no copy");
+        assert_eq!(space.settle(page), Subject::Same(page));
+        self.cache.totals.dropped_pages += 1;
+        match space.backed {
+            Backed::BySwap => {
+                let body = space.give_up_copy(page).expect("a clean page has a copy");
+                let used_at = space.table.get(page).stamp();
+                space.change(page, PageState::Away(body), &mut self.pages);
+                self.cache.begin_count(body, used_at);
+            }
+            Backed::ByFile => {
+                space.change(page, PageState::Unknown, &mut self.pages);
+                self.cache.add_ghost(Home { space: id, page });
+            }
+        }
+    }
+
+    /// Makes the pages of files unknown whose bodies the cache dropped. To be called wherever it may
+    /// have, before the driver can ask for one of them.
+    pub(crate) fn forget_dropped(&mut self) {
+        while let Some(Home { space, page }) = self.cache.dropped.pop() {
+            if let Some(space) = self.spaces.get_mut(&space) {
+                space.change(page, PageState::Unknown, &mut self.pages);
+            }
+        }
     }
 
     /// The page of this command lies in `slot` now. The body returned is to be folded, and
     /// `folded` called for it exactly once. `None`: the page was given up meanwhile; the slot is
     /// the caller's to reuse.
-    pub fn taken(&mut self, space: SpaceId, page: PageNo, slot: StagingSlot) -> Option<BodyId> {
+    pub fn taken(&mut self, id: SpaceId, page: PageNo, slot: StagingSlot) -> Option<BodyId> {
         let totals = &mut self.cache.totals;
-        let Some(space) = self.spaces.get_mut(&space) else {
+        let Some(space) = self.spaces.get_mut(&id) else {
             totals.taken_void_pages += 1;
             return None;
         };
@@ -97,11 +231,24 @@ impl Engine {
             return None;
         }
         totals.taken_pages += 1;
-        let body = self.cache.bodies.create(slot, pages.len() as u32);
+        let body = match (&subject, space.retained.remove(&page)) {
+            (Subject::Same(_), Some(copy)) => self.cache.restage(copy, slot),
+            _ => self.cache.bodies.create(slot, pages.len() as u32),
+        };
+        let (backed, is_clean) = (space.backed, space.table.is_clean(page));
+        let used_at = space.table.get(pages[0]).stamp();
         for &page in pages {
+            if let Some(copy) = space.give_up_copy(page) {
+                self.cache.release(copy);
+            }
             space.strike(page);
             space.change(page, PageState::Away(body), &mut self.pages);
         }
+        if backed == Backed::ByFile {
+            assert!(is_clean, "{id:?} {page:?} was changed and not written back");
+            self.cache.bodies.set_home(body, Home { space: id, page });
+        }
+        self.cache.begin_count(body, used_at);
         Some(body)
     }
 
@@ -125,6 +272,10 @@ impl Engine {
             // Another command may still be about a page that moved.
             if space.is_stray(page) {
                 continue;
+            }
+            let gone = matches!((why, &subject), (Refusal::Gone, Subject::Same(_)));
+            if let Some(copy) = gone.then(|| space.give_up_copy(page)).flatten() {
+                self.cache.release(copy);
             }
             match (why, &subject) {
                 (Refusal::Stale, _) if !space.is_contested(page) => {
@@ -152,5 +303,11 @@ impl Engine {
     /// When the body is not staged: each is folded exactly once.
     pub fn folded(&mut self, body: BodyId, result: Folded, bytes: &[u8]) {
         self.cache.fold(body, result, bytes);
+        self.forget_dropped();
     }
+}
+
+/// What an admission rule knows a page by.
+pub(crate) fn id_of(space: SpaceId, page: PageNo) -> u64 {
+    u64::from(space.0) << 44 ^ page.0
 }

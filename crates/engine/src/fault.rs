@@ -4,13 +4,31 @@
 //! `filled`. This is the hot path: two table look-ups and one copy of folded bytes per page, no
 //! allocation once the plan has grown, nothing proportional to anything but the run.
 
+use pleat_policy::{Backed, Tier};
 use pleat_types::{PageNo, PageRange, SpaceId, PAGE_SIZE};
 
-use crate::bodies::BodyState;
-use crate::table::PageState;
+use crate::bodies::{BodyState, DiskCopy, Home};
+use crate::cache::Cache;
+use crate::evict::id_of;
+use crate::release::Left;
+use crate::table::{PageState, Touched};
 use crate::{BodyId, Engine, FaultAnswer, FillItem, FillPlan, ReadRequest};
 
 impl Engine {
+    /// The program uses a page. `false`: it is not in memory, that is a fault; ask again once it is.
+    /// Drivers that see every use call this for each; it gives the page a second chance when it is
+    /// among the oldest, and a write makes it differ from its copy elsewhere.
+    pub fn touch(&mut self, space: SpaceId, page: PageNo, write: bool) -> bool {
+        let touched = match self.spaces.get_mut(&space) {
+            Some(space) => space.table.touch(page, write),
+            None => Touched::Absent,
+        };
+        if touched == Touched::Dirtied {
+            self.give_up_copy(space, page);
+        }
+        touched != Touched::Absent
+    }
+
     /// A thread faulted on `page`: what is to be done?
     ///
     /// With [`FaultAnswer::Fill`], `plan` holds the page and perhaps neighbours after it; cut it
@@ -48,7 +66,7 @@ impl Engine {
             return FaultAnswer::NoMemory;
         }
         if let PageState::Away(body) = state {
-            if let BodyState::OnDisk { packed, extent } = self.cache.bodies.state(body) {
+            if let BodyState::OnDisk(DiskCopy { packed, extent }) = self.cache.bodies.state(body) {
                 let (offset, bytes, codec) = (extent.offset, packed.len, packed.codec);
                 return FaultAnswer::Read(ReadRequest {
                     body,
@@ -85,11 +103,13 @@ impl Engine {
         let window = i64::from(space.streams.window(page, self.settings.run_max));
         let count = window.min(self.grantable_bytes() / PAGE_SIZE as i64).max(1);
         let first_touch = space.table.get(page) == PageState::Unknown;
+        let fresh = match space.backed {
+            Backed::BySwap => FillItem::Zero,
+            Backed::ByFile => FillItem::File,
+        };
         for page in PageRange::new(page, count as u64).pages() {
             let item = match space.table.get(page) {
-                PageState::Unknown if first_touch && !space.is_contested(page) => {
-                    Some(FillItem::Zero)
-                }
+                PageState::Unknown if first_touch && !space.is_contested(page) => Some(fresh),
                 PageState::Away(body) if !first_touch => self.copy_out(body, &mut plan.bytes),
                 _ => None,
             };
@@ -103,18 +123,22 @@ impl Engine {
     /// How to make the page of a body; `None` when it has to be read first.
     fn copy_out(&self, body: BodyId, bytes: &mut Vec<u8>) -> Option<FillItem> {
         match self.cache.bodies.state(body) {
-            BodyState::Staged(slot) => Some(FillItem::Staged(slot)),
+            BodyState::Staged(slot) | BodyState::StagedClean { slot, .. } => {
+                Some(FillItem::Staged(slot))
+            }
             BodyState::Same(word) => Some(FillItem::Same(word)),
-            BodyState::Stored { handle, packed } | BodyState::Writing { handle, packed, .. } => {
+            BodyState::Stored { handle, packed }
+            | BodyState::Writing { handle, packed, .. }
+            | BodyState::Clean { handle, packed, .. } => {
                 let start = bytes.len() as u32;
-                bytes.extend_from_slice(self.cache.layout.get(handle));
+                self.cache.layout.read_into(handle, bytes);
                 Some(FillItem::Packed {
                     codec: packed.codec,
                     start,
                     len: packed.len,
                 })
             }
-            BodyState::OnDisk { .. } => None,
+            BodyState::OnDisk(_) => None,
             state @ (BodyState::Free | BodyState::Drowned { .. }) => {
                 unreachable!("a page names {body:?}, which is {state:?}")
             }
@@ -127,6 +151,7 @@ impl Engine {
         if !self.spaces.contains_key(&space) {
             return;
         }
+        self.cache.outside.resident_pages = self.pages.present();
         for page in range.pages() {
             self.fill_page(space, page, page == range.start);
         }
@@ -134,6 +159,7 @@ impl Engine {
         if let Some(space) = self.spaces.get_mut(&space).filter(|_| !range.is_empty()) {
             space.streams.filled(range, run_max);
         }
+        self.forget_dropped();
     }
 
     fn fill_page(&mut self, id: SpaceId, page: PageNo, demand: bool) {
@@ -147,33 +173,98 @@ impl Engine {
         }
         self.starved = false;
         self.granted_pages += 1;
+        let backed = space.backed;
+        let before = space.arrive(page, stamp, &mut self.pages);
         let totals = &mut self.cache.totals;
-        match space.arrive(page, stamp, &mut self.pages) {
+        match before {
+            PageState::Unknown if backed == Backed::ByFile => {
+                space.table.set_clean(page, true);
+                self.read_from_file(id, page, demand);
+            }
             PageState::Unknown if demand => totals.filled_zero_pages += 1,
             PageState::Unknown => totals.prezeroed_pages += 1,
-            PageState::Away(body) if demand => self.demand_hit(body),
-            PageState::Away(body) => {
-                totals.prefetched_pages += 1;
-                self.cache.release(body);
-            }
+            PageState::Away(body) => self.come_back(id, page, body, demand),
             _ => totals.filled_resident_pages += u64::from(demand),
         }
     }
 
-    fn demand_hit(&mut self, body: BodyId) {
-        let totals = &mut self.cache.totals;
-        match self.cache.bodies.state(body) {
-            BodyState::Staged(_) => totals.filled_staged_pages += 1,
-            BodyState::Same(_) => totals.filled_same_pages += 1,
-            BodyState::OnDisk { .. } => {
-                totals.filled_disk_pages += 1;
-                self.cache.read();
-            }
-            _ => totals.filled_stored_pages += 1,
+    /// A page of a file was read from it.
+    fn read_from_file(&mut self, id: SpaceId, page: PageNo, demand: bool) {
+        let cache = &mut self.cache;
+        let left_at = cache.forget_ghost(Home { space: id, page });
+        if !demand {
+            cache.totals.prefetched_pages += 1;
+            return;
         }
-        let list = self.cache.order.list_of(body);
-        // Released first: castro03 takes a page out of the cache, then asks what that means.
-        self.cache.release(body);
-        list.into_iter().for_each(|list| self.cache.hit(list));
+        cache.totals.filled_file_pages += 1;
+        cache.admission.read(id_of(id, page));
+        cache.read();
+        if let Some(left_at) = left_at {
+            cache.refault(Tier::Backing, Backed::ByFile, left_at);
+        }
+    }
+
+    /// A page that was away is in place: a hit, if it was wanted and not only its neighbour.
+    fn come_back(&mut self, id: SpaceId, page: PageNo, body: BodyId, demand: bool) {
+        let Some(space) = self.spaces.get_mut(&id) else {
+            return;
+        };
+        let (cache, backed) = (&mut self.cache, space.backed);
+        let state = cache.bodies.state(body);
+        let (list, left_at) = (cache.order.list_of(body), cache.bodies.left_at(body));
+        let is_clean = backed == Backed::ByFile || matches!(state, BodyState::Clean { .. });
+        // Taken out of the cache first: castro03 does that, then asks what it means.
+        if backed == Backed::ByFile {
+            cache.release(body);
+            space.table.set_clean(page, true);
+        } else if !self.settings.tracks_writes {
+            cache.release(body);
+        } else if let Left::Copy = cache.bring_back(body) {
+            space.retain(page, body);
+        }
+        if !demand {
+            cache.totals.prefetched_pages += 1;
+            return;
+        }
+        let tier = cache.count_hit(state);
+        match tier {
+            Tier::Backing => {
+                cache.admission.read(id_of(id, page));
+                cache.read();
+            }
+            _ if is_clean && list.is_some() => {
+                cache.totals.clean_reclaimed_pages += 1;
+                cache.admission.clean_reclaimed();
+            }
+            _ => {}
+        }
+        list.into_iter().for_each(|list| cache.hit(list));
+        if !matches!(state, BodyState::Same(_)) {
+            cache.refault(tier, backed, left_at);
+        }
+    }
+}
+
+impl Cache {
+    fn count_hit(&mut self, state: BodyState) -> Tier {
+        let totals = &mut self.totals;
+        match state {
+            BodyState::Staged(_) | BodyState::StagedClean { .. } => {
+                totals.filled_staged_pages += 1;
+                Tier::Staged
+            }
+            BodyState::Same(_) => {
+                totals.filled_same_pages += 1;
+                Tier::Cache
+            }
+            BodyState::OnDisk(_) => {
+                totals.filled_disk_pages += 1;
+                Tier::Backing
+            }
+            _ => {
+                totals.filled_stored_pages += 1;
+                Tier::Cache
+            }
+        }
     }
 }

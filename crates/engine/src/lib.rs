@@ -20,7 +20,7 @@
 //! ```
 //!
 //! ```
-//! use pleat_engine::{Engine, FaultAnswer, FillItem, FillPlan, Settings};
+//! use pleat_engine::{preset, Engine, FaultAnswer, FillItem, FillPlan, Settings, WriteOut};
 //! use pleat_types::{PageNo, PageRange};
 //!
 //! let settings = Settings {
@@ -29,10 +29,11 @@
 //!     floor_bytes: 0,
 //!     run_max: 16,
 //!     swap: None,
+//!     tracks_writes: false,
+//!     write_out: WriteOut::OnDemand,
 //! };
-//! let layout = pleat_store::layout_by_name("bins", settings.budget_bytes).unwrap();
-//! let sizing = pleat_policy::sizing_by_name("castro03").unwrap();
-//! let mut engine = Engine::new(settings, layout, sizing);
+//! let parts = preset("pleat").unwrap().parts(settings.budget_bytes).unwrap();
+//! let mut engine = Engine::new(settings, parts);
 //!
 //! let space = engine.add_space();
 //! let mut plan = FillPlan::default();
@@ -46,15 +47,19 @@
 mod bodies;
 mod cache;
 mod counters;
+mod distance;
 mod evict;
 mod fault;
+mod ghosts;
 mod order;
 mod preset;
 mod recompress;
+mod release;
 mod residents;
 mod space;
 mod spaces;
 mod streams;
+mod swap;
 mod table;
 mod types;
 mod valid;
@@ -65,15 +70,15 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use pleat_policy::Sizing;
-use pleat_store::Layout;
+use pleat_policy::Costs;
 use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
 
+pub use cache::Parts;
 pub use counters::Counters;
-pub use preset::{preset, preset_names, Preset};
+pub use preset::{preset, preset_keys, preset_names, Preset};
 pub use types::{
     BodyId, ColdPage, FaultAnswer, FillItem, FillPlan, ReadRequest, Refusal, Settings,
-    SwapSettings, WriteItem, WriteOutcome, WritePlan,
+    SwapSettings, WayOut, WriteItem, WriteOut, WriteOutcome, WritePlan,
 };
 
 use cache::Cache;
@@ -99,8 +104,6 @@ pub struct Engine {
     granted_pages: u64,
     /// Somebody waits until so much is free.
     asked_bytes: u64,
-    /// Last age stamp given out.
-    clock: u64,
     /// The last attempt to choose victims found none, and none have come since.
     starved: bool,
     /// Tickets given to copies of cold pages.
@@ -114,18 +117,17 @@ impl Engine {
     ///
     /// # Panics
     /// When `run_max` is 0 or a fragment has no bytes.
-    pub fn new(settings: Settings, layout: Box<dyn Layout>, sizing: Box<dyn Sizing>) -> Engine {
+    pub fn new(settings: Settings, parts: Parts) -> Engine {
         assert!(settings.run_max > 0, "a fault fills at least one page");
         Engine {
             settings,
             spaces: BTreeMap::new(),
             next_space: 0,
             pages: PageCounts::default(),
-            cache: Cache::new(settings.budget_bytes, settings.swap, layout, sizing),
+            cache: Cache::new(&settings, parts),
             foreign_bytes: 0,
             granted_pages: 0,
             asked_bytes: 0,
-            clock: 0,
             starved: false,
             copies_made: 0,
             scratch: Vec::new(),
@@ -135,6 +137,11 @@ impl Engine {
     /// Job and supervisor together use that much memory at this moment.
     pub fn measured(&mut self, total_bytes: u64) {
         self.foreign_bytes = total_bytes as i64 - self.tracked_bytes() as i64;
+    }
+
+    /// What the driver has measured: policies weigh it.
+    pub fn costs(&mut self, costs: Costs) {
+        self.cache.sizing.costs(costs);
     }
 
     /// Memory free for the job; negative when the budget is overdrawn.
@@ -188,7 +195,6 @@ impl Engine {
     }
 
     fn next_stamp(&mut self) -> u64 {
-        self.clock += 1;
-        self.clock
+        self.cache.next_stamp()
     }
 }

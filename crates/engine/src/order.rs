@@ -58,36 +58,66 @@ impl Order {
         self.len
     }
 
+    /// Bytes of the table.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        (self.links.capacity() * size_of::<Link>()) as u64
+    }
+
     /// Page frames the cache uses, as last set.
     pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
 
-    /// Adds a page that was stored just now.
-    pub(crate) fn push_newest(&mut self, body: BodyId) {
+    /// Adds a page that was stored just now, behind those that left memory after it did: folding on
+    /// several processors may overtake. `left_after` says whether a page did.
+    pub(crate) fn push(&mut self, body: BodyId, left_after: impl Fn(BodyId) -> bool) {
+        let mut newer = NONE;
+        let mut older = self.newest;
+        while older != NONE && left_after(BodyId(older)) {
+            newer = older;
+            older = self.links[older as usize].older;
+        }
+        self.insert(body, newer, older);
+    }
+
+    /// Adds a page that is to leave first.
+    pub(crate) fn push_oldest(&mut self, body: BodyId) {
+        self.insert(body, self.oldest, NONE);
+    }
+
+    fn insert(&mut self, body: BodyId, newer: u32, older: u32) {
         let index = body.0 as usize;
         if self.links.len() <= index {
             self.links.resize(index + 1, OFF);
         }
         assert!(self.links[index].list.is_none(), "stored twice: {body:?}");
-        self.links[index] = Link {
-            newer: NONE,
-            older: self.newest,
-            list: Some(List::Expense),
+        let list = match newer {
+            NONE => List::Expense,
+            newer => self.links[newer as usize].list.unwrap_or(List::Expense),
         };
-        match self.newest {
-            NONE => self.oldest = body.0,
-            newest => self.links[newest as usize].newer = body.0,
+        self.links[index] = Link {
+            newer,
+            older,
+            list: Some(list),
+        };
+        match newer {
+            NONE => self.newest = body.0,
+            newer => self.links[newer as usize].older = body.0,
         }
-        self.newest = body.0;
-        if self.boundary == NONE {
-            self.boundary = body.0;
+        match older {
+            NONE => self.oldest = body.0,
+            older => self.links[older as usize].newer = body.0,
+        }
+        if list == List::Expense {
+            self.expense += 1;
+            if self.boundary == NONE || self.boundary == newer {
+                self.boundary = body.0;
+            }
         }
         if self.cold == NONE {
             self.cold = body.0;
         }
         self.len += 1;
-        self.expense += 1;
         self.settle();
     }
 
@@ -133,6 +163,11 @@ impl Order {
         }
         self.cold = self.links[self.cold as usize].newer;
         Some(body)
+    }
+
+    /// The page that was stored first of all.
+    pub(crate) fn oldest(&self) -> Option<BodyId> {
+        (self.oldest != NONE).then_some(BodyId(self.oldest))
     }
 
     /// All pages, oldest first.
@@ -186,11 +221,16 @@ impl Order {
 mod tests {
     use super::*;
 
+    /// Adds a page that left memory last.
+    fn push(order: &mut Order, body: u32) {
+        order.push(BodyId(body), |_| false);
+    }
+
     fn order(pages: u32, frames: u64) -> Order {
         let mut order = Order::new();
         order.set_frames(frames);
         for body in 0..pages {
-            order.push_newest(BodyId(body));
+            push(&mut order, body);
             assert!(order.is_valid());
         }
         order
@@ -249,14 +289,14 @@ mod tests {
         assert_eq!(order.next_cold(), Some(BodyId(2)));
         assert_eq!(order.next_cold(), Some(BodyId(3)));
         assert_eq!(order.next_cold(), None);
-        order.push_newest(BodyId(1));
-        order.push_newest(BodyId(6));
+        push(&mut order, 1);
+        push(&mut order, 6);
         assert_eq!(order.next_cold(), Some(BodyId(4)));
         assert_eq!(order.next_cold(), Some(BodyId(5)));
         order.set_frames(0);
         assert_eq!(order.next_cold(), Some(BodyId(1)));
         assert_eq!(order.next_cold(), Some(BodyId(6)));
-        order.push_newest(BodyId(7));
+        push(&mut order, 7);
         assert_eq!(order.next_cold(), Some(BodyId(7)));
         assert_eq!(order.next_cold(), None);
     }
@@ -265,8 +305,34 @@ mod tests {
     fn pages_leave_in_the_order_they_were_stored() {
         let mut order = order(5, 2);
         order.remove(BodyId(1));
-        order.push_newest(BodyId(1));
+        push(&mut order, 1);
         let bodies: Vec<u32> = order.oldest_first().map(|body| body.0).collect();
         assert_eq!(bodies, [0, 2, 3, 4, 1]);
+    }
+
+    #[test]
+    fn a_page_folded_late_stands_where_it_left_memory() {
+        for (frames, late) in [(0, 3), (2, 3), (2, 9), (5, 0), (99, 3), (6, 4)] {
+            let mut order = Order::new();
+            order.set_frames(frames);
+            for body in (0..10).filter(|&body| body != late) {
+                push(&mut order, body);
+            }
+            order.push(BodyId(late), |other| other.0 > late);
+            let pages: Vec<u32> = order.oldest_first().map(|body| body.0).collect();
+            assert_eq!(pages, (0..10).collect::<Vec<_>>());
+            assert!(order.is_valid(), "{frames} frames, {late} late");
+        }
+    }
+
+    #[test]
+    fn a_page_passed_on_is_the_oldest() {
+        for frames in [0, 2, 99] {
+            let mut order = order(3, frames);
+            order.push_oldest(BodyId(7));
+            let pages: Vec<u32> = order.oldest_first().map(|body| body.0).collect();
+            assert_eq!(pages, [7, 0, 1, 2]);
+            assert!(order.is_valid(), "{frames} frames");
+        }
     }
 }

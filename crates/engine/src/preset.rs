@@ -1,62 +1,251 @@
-//! Named choices of codec, layout and sizing: one definition for help, tests and benchmarks.
+//! Named choices of codec, layout, sizing, admission and write-out: one definition for help, tests,
+//! benchmarks and the simulator. Each part can be replaced: `castro03/layout=cells1/sizing=sluggish`.
 //!
-//! A preset only names things; whoever builds the engine looks the names up.
+//! A preset only names things; [`Preset::parts`] looks the names up.
 
-/// A named, tested combination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use crate::{Parts, SwapSettings, WriteOut};
+
+/// A named combination, or a variation of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Name on the command line.
-    pub name: &'static str,
+    /// What it was called, variations included.
+    pub name: String,
     /// Name of the codec.
-    pub codec: &'static str,
+    pub codec: String,
     /// Name of the layout of the compressed cache.
-    pub layout: &'static str,
+    pub layout: String,
     /// Name of the sizing policy, with its parameter.
-    pub sizing: &'static str,
+    pub sizing: String,
+    /// Names of the admission rules, joined by `+`.
+    pub admission: String,
+    /// When pages go to the swap file.
+    pub write_out: WriteOut,
+    /// Unit of allocation in the swap file, in bytes.
+    pub fragment_bytes: u32,
+    /// Most bytes written at once.
+    pub cluster_bytes: u32,
     /// Most pages filled per fault.
     pub run_max: u32,
+}
+
+/// One line of the table.
+struct Line {
+    name: &'static str,
+    /// Codec, layout, sizing, admission.
+    parts: [&'static str; 4],
+    write_out: WriteOut,
+    /// Fragment and cluster.
+    file: (u32, u32),
+    run_max: u32,
 }
 
 /// Every preset, the default first.
 ///
 /// - `pleat`: pleat's own.
-/// - `castro03`: the adaptive compressed cache of de Castro, Lago and Da Silva (2003): cells of
-///   two pages, its sizing policy, LZO, and no read-ahead from the compressed cache (section 2.3.2).
-///   Their other codecs are `--codec wkdm` and `--codec lzowkdm`.
+/// - `douglis93`: Douglis's compression cache: a ring of frames, the three-way trade by age, only
+///   memory backed by swap, the 4:3 rule, pages written ahead in clusters of 32 KiB of 1 KiB fragments
+///   (sections 4.2, 4.3, 5.2).
+/// - `cervera99`: compressed swapping: a small cache of 4 KiB buffers, only changed pages, all full
+///   buffers written together at half of the cache (sections 3 and 4.3).
+/// - `castro03`: the adaptive compressed cache of de Castro, Lago and Da Silva: cells of two pages, its
+///   sizing policy, file pages too, the switch for clean pages, LZO, each page padded to a block
+///   in the swap file, no read-ahead from the compressed cache (sections 2 and 3).
+/// - `cpc08`: the compressed page cache of Beltran, Torres and Ayguade: blocks of powers of two, up
+///   to 75 % of memory, compressed pages in the same LRU as others (section 3.2).
+/// - `ramzswap09`: a compressed RAM disk used as swap, 25 % of memory, nothing but memory backed by
+///   swap. (Its allocator is not published; the layout is pleat's.)
+/// - `none`: no compressed cache, plain swapping: what the others are compared with.
 /// - `static`: a compressed cache of a fixed share, for comparison: castro03 (section 3) shows why one
 ///   size does not fit all.
-const PRESETS: [Preset; 3] = [
-    Preset {
+const PRESETS: [Line; 8] = [
+    Line {
         name: "pleat",
-        codec: "auto",
-        layout: "bins",
-        sizing: "balance:60%",
+        parts: ["auto", "bins", "balance:60%", "clean-switch"],
+        write_out: WriteOut::OnDemand,
+        file: (1024, 256 << 10),
         run_max: 16,
     },
-    Preset {
-        name: "castro03",
-        codec: "lzo",
-        layout: "cells2",
-        sizing: "castro03",
+    Line {
+        name: "douglis93",
+        parts: ["lzrw1", "ring", "douglis93", "onlyswap+pass"],
+        write_out: WriteOut::Ahead { clean_percent: 10 },
+        file: (1024, 32 << 10),
         run_max: 1,
     },
-    Preset {
+    Line {
+        name: "cervera99",
+        parts: ["lzo", "buffers", "cervera99", "onlydirty"],
+        write_out: WriteOut::Buffers {
+            threshold_percent: 50,
+        },
+        file: (4096, 1 << 20),
+        run_max: 1,
+    },
+    Line {
+        name: "castro03",
+        parts: ["lzo", "cells2", "castro03", "clean-switch"],
+        write_out: WriteOut::OnDemand,
+        file: (4096, 128 << 10),
+        run_max: 1,
+    },
+    Line {
+        name: "cpc08",
+        parts: ["lzo", "blocks", "cpc08", "all"],
+        write_out: WriteOut::OnDemand,
+        file: (4096, 128 << 10),
+        run_max: 1,
+    },
+    Line {
+        name: "ramzswap09",
+        parts: ["lzo", "bins", "static:25%", "onlyswap"],
+        write_out: WriteOut::OnDemand,
+        file: (4096, 128 << 10),
+        run_max: 1,
+    },
+    Line {
+        name: "none",
+        parts: ["raw", "bins", "static:0", "onlydirty"],
+        write_out: WriteOut::OnDemand,
+        file: (4096, 128 << 10),
+        run_max: 1,
+    },
+    Line {
         name: "static",
-        codec: "auto",
-        layout: "bins",
-        sizing: "static:25%",
+        parts: ["auto", "bins", "static:25%", "clean-switch"],
+        write_out: WriteOut::OnDemand,
+        file: (1024, 256 << 10),
         run_max: 16,
     },
 ];
 
-/// The preset of that name.
-pub fn preset(name: &str) -> Option<Preset> {
-    PRESETS.into_iter().find(|preset| preset.name == name)
+/// What may be replaced in a preset, as it is written.
+const KEYS: &str = "codec, layout, sizing, admission, clean, threshold, fragment, cluster, run";
+
+impl Preset {
+    fn of(line: &Line) -> Preset {
+        let [codec, layout, sizing, admission] = line.parts.map(str::to_owned);
+        Preset {
+            name: line.name.to_owned(),
+            codec,
+            layout,
+            sizing,
+            admission,
+            write_out: line.write_out,
+            fragment_bytes: line.file.0,
+            cluster_bytes: line.file.1,
+            run_max: line.run_max,
+        }
+    }
+
+    /// Replaces one part.
+    ///
+    /// # Errors
+    /// A message that names the remedy.
+    fn replace(&mut self, part: &str) -> Result<(), String> {
+        let wrong = || format!("{part:?} is not KEY=VALUE; the keys are {KEYS}");
+        let (key, value) = part.split_once('=').ok_or_else(wrong)?;
+        let number = |least: u32, most: u32| {
+            let number = value.parse().ok();
+            let within = number.filter(|number| (least..=most).contains(number));
+            within.ok_or_else(|| format!("{part}: a number from {least} to {most} is needed"))
+        };
+        match key {
+            "codec" => self.codec = value.to_owned(),
+            "layout" => self.layout = value.to_owned(),
+            "sizing" => self.sizing = value.to_owned(),
+            "admission" => self.admission = value.to_owned(),
+            "clean" => {
+                self.write_out = WriteOut::Ahead {
+                    clean_percent: number(0, 100)? as u8,
+                }
+            }
+            "threshold" => {
+                self.write_out = WriteOut::Buffers {
+                    threshold_percent: number(1, 100)? as u8,
+                }
+            }
+            "fragment" => self.fragment_bytes = number(64, 4096)?,
+            "cluster" => self.cluster_bytes = number(4096, 16 << 20)?,
+            "run" => self.run_max = number(1, 512)?,
+            _ => return Err(wrong()),
+        }
+        Ok(())
+    }
+
+    /// Whether everything that it names exists.
+    fn check(&self) -> Result<(), String> {
+        let layouts = pleat_store::layout_names();
+        if !layouts.contains(&self.layout.as_str()) {
+            let known = layouts.join(", ");
+            return Err(format!(
+                "there is no layout '{}': choose from {known}",
+                self.layout
+            ));
+        }
+        let in_buffers = matches!(self.write_out, WriteOut::Buffers { .. });
+        if in_buffers != (self.layout == "buffers") {
+            return Err("buffers and a cleaning threshold need each other: write \
+                        .../layout=buffers/threshold=50, or choose another layout"
+                .to_owned());
+        }
+        pleat_policy::sizing_by_name(&self.sizing)?;
+        pleat_policy::admission_by_name(&self.admission)?;
+        pleat_codec::Choice::parse(&self.codec).map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
+    /// Builds what it names, for a compressed cache within this budget.
+    ///
+    /// # Errors
+    /// A message that names the remedy, when the system refuses the address space.
+    pub fn parts(&self, budget_bytes: u64) -> Result<Parts, String> {
+        let layout = pleat_store::layout_by_name(&self.layout, budget_bytes)
+            .ok_or("the system refuses address space of twice the budget (see ulimit -v)")?;
+        Ok(Parts {
+            layout,
+            sizing: pleat_policy::sizing_by_name(&self.sizing)?,
+            admission: pleat_policy::admission_by_name(&self.admission)?,
+        })
+    }
+
+    /// The swap file as it divides it, of at most so many bytes.
+    pub fn swap(&self, max_bytes: Option<u64>) -> SwapSettings {
+        SwapSettings {
+            fragment_bytes: self.fragment_bytes,
+            cluster_bytes: self.cluster_bytes,
+            max_bytes,
+        }
+    }
+}
+
+/// The preset of that name, with the parts replaced that follow it: `NAME[/KEY=VALUE]...`.
+///
+/// # Errors
+/// A message that names the remedy.
+pub fn preset(text: &str) -> Result<Preset, String> {
+    let mut words = text.split('/');
+    let name = words.next().unwrap_or_default();
+    let line = PRESETS.iter().find(|line| line.name == name);
+    let known = || preset_names().join(", ");
+    let line =
+        line.ok_or_else(|| format!("there is no preset '{name}': choose from {}", known()))?;
+    let mut preset = Preset::of(line);
+    for part in words {
+        preset.replace(part)?;
+    }
+    preset.name = text.to_owned();
+    preset.check()?;
+    Ok(preset)
 }
 
 /// Names of all presets, the default first.
 pub fn preset_names() -> Vec<&'static str> {
-    PRESETS.iter().map(|preset| preset.name).collect()
+    PRESETS.iter().map(|line| line.name).collect()
+}
+
+/// How presets are varied, for help texts.
+pub fn preset_keys() -> &'static str {
+    KEYS
 }
 
 #[cfg(test)]
@@ -64,17 +253,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_leads_to_its_preset_and_its_sizing_exists() {
+    fn every_name_leads_to_its_preset_and_its_parts_exist() {
         for name in preset_names() {
             let found = preset(name).unwrap();
             assert_eq!(found.name, name);
             assert!(found.run_max >= 1);
-            assert!(
-                pleat_policy::sizing_by_name(found.sizing).is_ok(),
-                "{}",
-                found.sizing
-            );
+            found.parts(1 << 20).unwrap();
         }
-        assert_eq!(preset("no such preset"), None);
+    }
+
+    #[test]
+    fn parts_can_be_replaced() {
+        let text = "castro03/layout=cells1/sizing=aggressive/admission=onlyswap/run=4";
+        let found = preset(text).unwrap();
+        let parts = [&found.layout, &found.sizing, &found.admission];
+        assert_eq!(parts, ["cells1", "aggressive", "onlyswap"]);
+        assert_eq!((found.run_max, found.name.as_str()), (4, text));
+        assert_eq!(found.codec, preset("castro03").unwrap().codec);
+    }
+
+    #[test]
+    fn mistakes_are_answered_with_what_there_is() {
+        for (text, remedy) in [
+            ("magic", "cervera99"),
+            ("castro03/cells1", "layout"),
+            ("castro03/colour=red", "admission"),
+            ("castro03/run=0", "1 to"),
+            ("castro03/layout=heap", "cells2"),
+            ("castro03/layout=buffers", "threshold"),
+            ("cervera99/layout=bins", "buffers"),
+            ("castro03/admission=few", "onlyswap"),
+            ("castro03/sizing=lazy", "kaplan99"),
+            ("castro03/codec=zip", "lzo"),
+        ] {
+            let error = preset(text).unwrap_err();
+            assert!(error.contains(remedy), "{text}: {error}");
+        }
     }
 }

@@ -34,7 +34,7 @@ impl Engine {
             page.ticket = self.copies_made;
             page.codec = packed.codec;
             page.bytes.clear();
-            page.bytes.extend_from_slice(cache.layout.get(handle));
+            cache.layout.read_into(handle, &mut page.bytes);
             let ticket = page.ticket;
             cache.copied.push(Copied { ticket, body });
             return true;
@@ -82,6 +82,7 @@ impl Cache {
         };
         self.layout.remove(handle);
         let handle = new;
+        self.own(handle, body, self.bodies.home(body).is_some());
         self.totals.recompressed_saved_bytes += u64::from(before.len - packed.len);
         let state = BodyState::Stored { handle, packed };
         self.bodies.set_state(body, state);

@@ -1,7 +1,9 @@
-//! The order in which the resident pages of one space came: first in, first to be taken away.
+//! The order in which the resident pages of one space came: first in, first to be taken away, with a
+//! second chance for pages that were used meanwhile.
 //!
-//! There is no accessed bit to read from user space, so age is the time since a page was put in
-//! place. Entries are not removed when a page goes another way; they are recognised as outdated
+//! A pager has no accessed bit to read, so there age is the time since a page was put in place. Drivers
+//! that see every use (a file system, the simulator) get the clock algorithm, which approximates
+//! LRU as the kernels of the published systems did. Entries are not removed when a page goes another way; they are recognised as outdated
 //! by their stamp and swept up when they outnumber the rest.
 
 use std::collections::VecDeque;
@@ -43,13 +45,24 @@ impl Residents {
         self.live += 1;
     }
 
-    /// The oldest page, which stays in the queue.
-    pub(crate) fn oldest(&mut self, table: &PageTable) -> Option<(PageNo, u64)> {
+    /// The oldest page, which stays in the queue. Those that were used since they came there are the
+    /// youngest from now on: each costs one step, for at least one use.
+    pub(crate) fn oldest(
+        &mut self,
+        table: &mut PageTable,
+        clock: &mut u64,
+    ) -> Option<(PageNo, u64)> {
         while let Some(&(page, stamp)) = self.queue.front() {
-            if is_live(table, page, stamp) {
+            let live = is_live(table, page, stamp);
+            if live && !table.take_referenced(page) {
                 return Some((page, stamp));
             }
             self.queue.pop_front();
+            if live {
+                *clock += 1;
+                table.set(page, PageState::Resident { stamp: *clock });
+                self.queue.push_back((page, *clock));
+            }
         }
         None
     }
@@ -66,6 +79,11 @@ impl Residents {
             self.queue
                 .retain(|&(page, stamp)| is_live(table, page, stamp));
         }
+    }
+
+    /// Bytes of the queue.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        (self.queue.capacity() * size_of::<(PageNo, u64)>()) as u64
     }
 
     /// Whether the queue and the table tell the same story.
@@ -113,7 +131,27 @@ mod tests {
         let (mut residents, mut table) = resident(3);
         table.set(PageNo(0), PageState::Unknown);
         residents.outdated(&table);
-        assert_eq!(residents.oldest(&table), Some((PageNo(1), 1)));
+        assert_eq!(residents.oldest(&mut table, &mut 3), Some((PageNo(1), 1)));
+    }
+
+    #[test]
+    fn a_page_used_since_it_came_gets_a_second_chance_and_not_a_third() {
+        let (mut residents, mut table) = resident(3);
+        let mut clock = 2;
+        table.touch(PageNo(0), false);
+        table.touch(PageNo(1), true);
+        assert_eq!(
+            residents.oldest(&mut table, &mut clock),
+            Some((PageNo(2), 2))
+        );
+        residents.pop_oldest();
+        table.set(PageNo(2), PageState::Unknown);
+        residents.outdated(&table);
+        assert_eq!(
+            residents.oldest(&mut table, &mut clock),
+            Some((PageNo(0), 3))
+        );
+        assert!(residents.is_valid(&table));
     }
 
     #[test]
@@ -131,7 +169,8 @@ mod tests {
     fn a_restored_page_is_as_old_as_it_was() {
         let (mut residents, mut table) = resident(4);
         for page in [0, 1] {
-            assert_eq!(residents.oldest(&table), Some((PageNo(page), page)));
+            let oldest = residents.oldest(&mut table, &mut 9);
+            assert_eq!(oldest, Some((PageNo(page), page)));
             residents.pop_oldest();
             table.set(PageNo(page), PageState::Leaving { stamp: page });
             residents.outdated(&table);
@@ -141,6 +180,7 @@ mod tests {
             residents.restore(PageNo(page), page);
         }
         assert!(residents.is_valid(&table));
-        assert_eq!(residents.oldest(&table), Some((PageNo(0), 0)));
+        let oldest = residents.oldest(&mut table, &mut 9);
+        assert_eq!(oldest, Some((PageNo(0), 0)));
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use pleat_policy::Backed;
 use pleat_types::{PageNo, PageRange};
 
 use crate::residents::Residents;
@@ -77,9 +78,14 @@ impl Subject {
     }
 }
 
-/// An address space.
-#[derive(Clone, Default)]
+/// An address space, or the pages of a file.
+#[derive(Clone)]
 pub(crate) struct Space {
+    /// Where its pages come from and go to. A file is never forked, and nothing of it moved.
+    pub(crate) backed: Backed,
+    /// Pages that are present and have an unchanged copy: whose body it is. `CLEAN` in the table for
+    /// each of them. Only where the driver reports every write.
+    pub(crate) retained: HashMap<PageNo, BodyId>,
     pub(crate) table: PageTable,
     pub(crate) residents: Residents,
     pub(crate) streams: Streams,
@@ -91,6 +97,19 @@ pub(crate) struct Space {
 }
 
 impl Space {
+    /// A space of which nothing is known.
+    pub(crate) fn new(backed: Backed) -> Space {
+        Space {
+            backed,
+            retained: HashMap::new(),
+            table: PageTable::default(),
+            residents: Residents::default(),
+            streams: Streams::default(),
+            counts: PageCounts::default(),
+            strays: HashMap::new(),
+        }
+    }
+
     /// Whether the program may find another page at this address than a command meant to take.
     pub(crate) fn is_contested(&self, page: PageNo) -> bool {
         !self.strays.is_empty() && self.strays.contains_key(&page)
@@ -143,8 +162,26 @@ impl Space {
     }
 
     /// The oldest resident page and its stamp.
-    pub(crate) fn oldest(&mut self) -> Option<(PageNo, u64)> {
-        self.residents.oldest(&self.table)
+    pub(crate) fn oldest(&mut self, clock: &mut u64) -> Option<(PageNo, u64)> {
+        self.residents.oldest(&mut self.table, clock)
+    }
+
+    /// A clean page keeps this body as its copy.
+    pub(crate) fn retain(&mut self, page: PageNo, body: BodyId) {
+        self.table.set_clean(page, true);
+        self.retained.insert(page, body);
+    }
+
+    /// The copy that a page has elsewhere, which it is not to be the copy of any more.
+    pub(crate) fn give_up_copy(&mut self, page: PageNo) -> Option<BodyId> {
+        if self.retained.is_empty() {
+            return None;
+        }
+        let body = self.retained.remove(&page)?;
+        if self.table.is_clean(page) {
+            self.table.set_clean(page, false);
+        }
+        Some(body)
     }
 
     /// Puts the oldest resident page, just looked up, under a command.
@@ -286,12 +323,19 @@ impl Space {
         }
     }
 
-    /// Every body that a page of this space names, once per page.
+    /// Every body that a page of this space names or keeps as its copy, once per page.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyId> + '_ {
-        self.table.known().filter_map(|(_, state)| match state {
+        let named = self.table.known().filter_map(|(_, state)| match state {
             PageState::Away(body) => Some(body),
             _ => None,
-        })
+        });
+        named.chain(self.retained.values().copied())
+    }
+
+    /// Bytes of the tables.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        let retained = self.retained.capacity() * 8 / 7 * (size_of::<(PageNo, BodyId)>() + 1);
+        self.table.metadata_bytes() + self.residents.metadata_bytes() + retained as u64
     }
 
     /// Counts the states by looking at every page.
@@ -309,5 +353,6 @@ impl Space {
             && self.counts == self.count()
             && self.residents.is_valid(&self.table)
             && self.strays.values().flatten().all(leaving)
+            && self.retained.keys().all(|&page| self.table.is_clean(page))
     }
 }

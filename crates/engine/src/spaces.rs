@@ -2,6 +2,7 @@
 //!
 //! Costs follow the pages known in a range, never its length.
 
+use pleat_policy::Backed;
 use pleat_types::{PageNo, PageRange, SpaceId, PAGE_SIZE};
 
 use crate::space::Space;
@@ -11,7 +12,13 @@ use crate::Engine;
 impl Engine {
     /// A new address space of which nothing is known. Its number is never used again.
     pub fn add_space(&mut self) -> SpaceId {
-        self.insert_space(Space::default())
+        self.insert_space(Space::new(Backed::BySwap))
+    }
+
+    /// The pages of a file, none of which is in memory. They are read from the file and written back to
+    /// it, never to the swap file; the driver reports every write to one with `touch`.
+    pub fn add_file(&mut self) -> SpaceId {
+        self.insert_space(Space::new(Backed::ByFile))
     }
 
     /// A forked child: its pages are what the parent's are at this moment. Pages present in both
@@ -78,17 +85,28 @@ impl Engine {
     }
 
     /// These pages were given up (munmap, madvise): unknown from now on, a later fault gets zeros.
+    ///
+    /// Of a file: they are not part of it any more, or changed behind the driver's back.
     pub fn forget(&mut self, space: SpaceId, range: PageRange) {
         let mut known = std::mem::take(&mut self.scratch);
         if let Some(space) = self.spaces.get_mut(&space) {
             space.forget(range, &mut self.pages, &mut known);
         }
-        for (_, state) in known.drain(..) {
-            if let PageState::Away(body) = state {
-                self.cache.release(body);
+        for (page, state) in known.drain(..) {
+            match state {
+                PageState::Away(body) => self.cache.release(body),
+                _ => self.give_up_copy(space, page),
             }
         }
         self.scratch = known;
+    }
+
+    /// The copy elsewhere of a page that is present is not one any more.
+    pub(crate) fn give_up_copy(&mut self, space: SpaceId, page: PageNo) {
+        let space = self.spaces.get_mut(&space);
+        if let Some(body) = space.and_then(|space| space.give_up_copy(page)) {
+            self.cache.release(body);
+        }
     }
 
     /// The program moved `count` pages (mremap). What was at the destination is forgotten; pages
@@ -111,6 +129,7 @@ impl Engine {
         }
         for (page, state) in known.drain(..) {
             let stamp = self.next_stamp();
+            self.give_up_copy(space, page);
             let target = PageNo(page.0 - from.0 + to.0);
             if let Some(space) = self.spaces.get_mut(&space) {
                 space.attach((page, target), state, stamp, &mut self.pages);

@@ -11,6 +11,25 @@ use crate::BodyId;
 
 const CHUNK_PAGES: u64 = 512;
 
+const KIND: u64 = 7;
+const RESIDENT: u64 = 1;
+/// Used since it came or was last passed over; only of pages that are resident.
+const REFERENCED: u64 = 1 << 3;
+/// As its copy in a file or in the swap file; only of pages that are present.
+const CLEAN: u64 = 1 << 4;
+const DATA_SHIFT: u32 = 5;
+
+/// What a touch found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Touched {
+    /// The page is not resident.
+    Absent,
+    /// It is.
+    Present,
+    /// It is, and was clean before this write.
+    Dirtied,
+}
+
 /// Where a page is.
 ///
 /// ```text
@@ -43,26 +62,39 @@ pub(crate) enum PageState {
 }
 
 impl PageState {
-    /// Packs into 64 bits: three for the kind, the rest for stamp or body. Unknown is 0.
+    /// Packs into 64 bits: three for the kind, two for flags, the rest for stamp or body. Unknown is 0.
     fn pack(self) -> u64 {
         match self {
             PageState::Unknown => 0,
-            PageState::Resident { stamp } => stamp << 3 | 1,
-            PageState::Leaving { stamp } => stamp << 3 | 2,
+            PageState::Resident { stamp } => stamp << DATA_SHIFT | RESIDENT,
+            PageState::Leaving { stamp } => stamp << DATA_SHIFT | 2,
             PageState::Stuck => 3,
-            PageState::Away(body) => u64::from(body.0) << 3 | 4,
+            PageState::Away(body) => u64::from(body.0) << DATA_SHIFT | 4,
         }
     }
 
     fn unpack(bits: u64) -> PageState {
-        let stamp = bits >> 3;
-        match bits & 7 {
+        let stamp = bits >> DATA_SHIFT;
+        match bits & KIND {
             0 => PageState::Unknown,
             1 => PageState::Resident { stamp },
             2 => PageState::Leaving { stamp },
             3 => PageState::Stuck,
             _ => PageState::Away(BodyId(stamp as u32)),
         }
+    }
+
+    /// Since when it is there, or 0 where that is not known.
+    pub(crate) fn stamp(self) -> u64 {
+        match self {
+            PageState::Resident { stamp } | PageState::Leaving { stamp } => stamp,
+            _ => 0,
+        }
+    }
+
+    /// Whether it occupies memory of a program.
+    fn is_present(self) -> bool {
+        !matches!(self, PageState::Unknown | PageState::Away(_))
     }
 
     /// Whether the diagram has an arrow from here to `to`. Moves to an empty address of another
@@ -113,13 +145,62 @@ impl PageTable {
                 known: 0,
             })
         });
-        let before = std::mem::replace(&mut chunk.packed[index], state.pack());
+        let packed = &mut chunk.packed[index];
+        let before = *packed;
+        let stays = state.is_present() && PageState::unpack(before).is_present();
+        *packed = state.pack() | if stays { before & CLEAN } else { 0 };
         chunk.known += u32::from(state != PageState::Unknown);
         chunk.known -= u32::from(before != 0);
         if chunk.known == 0 {
             self.chunks.remove(&number);
         }
         PageState::unpack(before)
+    }
+
+    /// The program uses a page.
+    pub(crate) fn touch(&mut self, page: PageNo, write: bool) -> Touched {
+        let (number, index) = place(page);
+        let Some(packed) = self.chunks.get_mut(&number).map(|c| &mut c.packed[index]) else {
+            return Touched::Absent;
+        };
+        if *packed & KIND != RESIDENT {
+            return Touched::Absent;
+        }
+        *packed |= REFERENCED;
+        if write && *packed & CLEAN != 0 {
+            *packed &= !CLEAN;
+            return Touched::Dirtied;
+        }
+        Touched::Present
+    }
+
+    /// Whether a page was used since this was last asked.
+    pub(crate) fn take_referenced(&mut self, page: PageNo) -> bool {
+        self.packed_mut(page).is_some_and(|packed| {
+            let referenced = *packed & REFERENCED != 0;
+            *packed &= !REFERENCED;
+            referenced
+        })
+    }
+
+    /// Whether a page is present and as its copy elsewhere.
+    pub(crate) fn is_clean(&self, page: PageNo) -> bool {
+        let (number, index) = place(page);
+        let chunk = self.chunks.get(&number);
+        chunk.is_some_and(|chunk| chunk.packed[index] & CLEAN != 0)
+    }
+
+    /// A page that is present is as its copy elsewhere, or no longer.
+    pub(crate) fn set_clean(&mut self, page: PageNo, clean: bool) {
+        if let Some(packed) = self.packed_mut(page) {
+            debug_assert!(PageState::unpack(*packed).is_present());
+            *packed = *packed & !CLEAN | if clean { CLEAN } else { 0 };
+        }
+    }
+
+    fn packed_mut(&mut self, page: PageNo) -> Option<&mut u64> {
+        let (number, index) = place(page);
+        self.chunks.get_mut(&number).map(|c| &mut c.packed[index])
     }
 
     /// Makes every page of `range` unknown and appends those that were not, in address order.
@@ -167,6 +248,11 @@ impl PageTable {
         })
     }
 
+    /// Bytes of the table.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        (self.chunks.len() * (size_of::<Chunk>() + size_of::<(u64, Box<Chunk>)>())) as u64
+    }
+
     /// Whether every chunk counts its known entries rightly and none is empty.
     pub(crate) fn is_valid(&self) -> bool {
         self.chunks.values().all(|chunk| {
@@ -190,7 +276,7 @@ mod tests {
             PageState::Unknown,
             PageState::Resident { stamp: 0 },
             PageState::Resident {
-                stamp: (1 << 61) - 1,
+                stamp: (1 << 59) - 1,
             },
             PageState::Leaving { stamp: 7 },
             PageState::Stuck,
@@ -200,6 +286,27 @@ mod tests {
         for state in states {
             assert_eq!(PageState::unpack(state.pack()), state);
         }
+    }
+
+    #[test]
+    fn a_page_stays_clean_while_it_is_present_and_unwritten() {
+        let mut table = PageTable::default();
+        let page = PageNo(7);
+        table.set(page, PageState::Resident { stamp: 1 });
+        table.set_clean(page, true);
+        assert_eq!(table.touch(page, false), Touched::Present);
+        assert!(table.take_referenced(page) && !table.take_referenced(page));
+        table.set(page, PageState::Leaving { stamp: 1 });
+        assert_eq!(table.touch(page, true), Touched::Absent);
+        table.set(page, PageState::Resident { stamp: 2 });
+        assert!(table.is_clean(page));
+        assert_eq!(table.touch(page, true), Touched::Dirtied);
+        assert_eq!(table.touch(page, true), Touched::Present);
+        table.set_clean(page, true);
+        table.set(page, PageState::Leaving { stamp: 1 });
+        table.set(page, PageState::Away(BodyId(1)));
+        table.set(page, PageState::Resident { stamp: 3 });
+        assert!(!table.is_clean(page));
     }
 
     #[test]

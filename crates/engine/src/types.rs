@@ -18,6 +18,32 @@ pub struct Settings {
     pub run_max: u32,
     /// The swap file, when there is one. Without it the compressed cache always grows.
     pub swap: Option<SwapSettings>,
+    /// The driver reports every write to memory with `touch`. Then pages read from the swap file keep
+    /// their copy there until they are written to; else they are taken for changed at once.
+    pub tracks_writes: bool,
+    /// What leaves the compressed cache, and when it is written.
+    pub write_out: WriteOut,
+}
+
+/// What leaves the compressed cache, and when it is written to the swap file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteOut {
+    /// The oldest page, when something has to go: written, then dropped at once (castro03, section 2.1).
+    OnDemand,
+    /// The oldest pages are written before something has to go, and stay until then, so that this share
+    /// of the cache can be dropped at once. Pages read from the swap file enter the cache, too
+    /// (douglis93, sections 4.1 and 4.2).
+    Ahead {
+        /// Per cent of the cache's bytes.
+        clean_percent: u8,
+    },
+    /// All full buffers together, once this share of the cache's buffers are full, exactly as they
+    /// lie in memory; they stay until their room is needed (cervera99, section 3.4). Needs a layout
+    /// of buffers.
+    Buffers {
+        /// Per cent of the buffers: the cleaning threshold.
+        threshold_percent: u8,
+    },
 }
 
 /// How the swap file is divided (douglis93 writes fragments of 1 KiB in clusters of 32 KiB).
@@ -75,6 +101,8 @@ pub struct FillPlan {
 pub enum FillItem {
     /// Nothing but zeros: the page is touched for the first time (or again after being given up).
     Zero,
+    /// Read it from its file.
+    File,
     /// The engine thinks the page present: put zeros there unless it is. It is not chosen to be taken
     /// until `filled`.
     Resident,
@@ -92,6 +120,17 @@ pub enum FillItem {
         /// Number of bytes.
         len: u32,
     },
+}
+
+/// How a page that was chosen to go leaves memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayOut {
+    /// To be folded: `taken`.
+    Take,
+    /// It can be had again, and is not wanted in the compressed cache: `dropped`.
+    Drop,
+    /// It belongs to a file and was changed: write it there, report `cleaned`, ask again.
+    WriteBack,
 }
 
 /// Why a page could not be taken.

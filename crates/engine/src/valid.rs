@@ -8,6 +8,7 @@ use pleat_types::PAGE_SIZE;
 
 use crate::bodies::BodyState;
 use crate::space::PageCounts;
+use crate::swap::BLOCK_BYTES;
 use crate::{BodyId, Engine};
 
 impl Engine {
@@ -33,16 +34,21 @@ impl Engine {
                 self.cache.order.is_valid(),
                 "expense == min(frames, len), newest first",
             ),
-            (self.order_holds(), "order == stored + writing bodies"),
+            (
+                self.order_holds(),
+                "order == stored + writing + clean bodies",
+            ),
             (
                 self.store_holds(),
-                "layout items and payload == stored + writing bodies",
+                "layout items and payload == stored + writing + clean bodies",
             ),
             (self.swap_holds(), "swap used == extents of bodies"),
             (
                 self.cache.owed_bytes <= self.cache.payload_bytes(),
                 "owed <= payload",
             ),
+            (self.distances_hold(), "away == counted bodies + ghosts"),
+            (self.cache.dropped.is_empty(), "dropped pages are unknown"),
         ];
         checks
             .into_iter()
@@ -82,7 +88,15 @@ impl Engine {
             .all()
             .filter(|(_, state)| in_cache(*state))
             .count() as u64;
-        members == order.len()
+        let left_at: Vec<u64> = order
+            .oldest_first()
+            .map(|body| self.cache.bodies.left_at(body))
+            .collect();
+        // Pages passed on, or kept when they came back, are not where their time says.
+        let exempt =
+            self.cache.admission.passes_on_incompressible() || self.cache.keeps_what_is_read();
+        (exempt || left_at.is_sorted())
+            && members == order.len()
             && order
                 .oldest_first()
                 .all(|body| in_cache(self.cache.bodies.state(body)))
@@ -90,22 +104,32 @@ impl Engine {
 
     fn store_holds(&self) -> bool {
         let (usage, counts) = (self.cache.layout.usage(), self.cache.bodies.counts());
-        usage.items == counts.stored + counts.writing
+        usage.items == counts.stored + counts.writing + counts.clean
             && usage.payload_bytes == self.cache.payload_bytes()
             && usage.frames_bytes >= usage.payload_bytes
             && self.cache.order.frames() == self.cache.cache_bytes().div_ceil(PAGE_SIZE as u64)
     }
 
+    fn distances_hold(&self) -> bool {
+        let cache = &self.cache;
+        cache.away.is_valid() && cache.away.total() == cache.bodies.counted() + cache.ghosts.len()
+    }
+
     fn swap_holds(&self) -> bool {
-        let used = self
-            .cache
-            .swap
-            .as_ref()
-            .map_or(0, |swap| swap.space.used_bytes());
-        used == self.cache.bodies.counts().extent_bytes
+        let extents = self.cache.bodies.counts().extent_bytes;
+        self.cache.swap.as_ref().map_or(extents == 0, |swap| {
+            let used = swap.space.used_bytes();
+            match &swap.blocks {
+                None => used == extents,
+                Some(blocks) => used == blocks.len() as u64 * u64::from(BLOCK_BYTES),
+            }
+        })
     }
 }
 
 fn in_cache(state: BodyState) -> bool {
-    matches!(state, BodyState::Stored { .. } | BodyState::Writing { .. })
+    matches!(
+        state,
+        BodyState::Stored { .. } | BodyState::Writing { .. } | BodyState::Clean { .. }
+    )
 }

@@ -1,14 +1,19 @@
-//! From the compressed cache to the swap file: always the oldest pages, in order, a cluster at a
-//! time (castro03, section 2.3.2; douglis93 for the clusters).
+//! From the compressed cache to the swap file: the oldest pages, in order, a cluster at a time
+//! (castro03, section 2.3.2; douglis93 for the clusters), or what a layout of whole frames names.
 //!
 //! Plans and accounts only. The driver writes the bytes and reports; until then every page is
 //! still answered from memory.
 
 use pleat_backing::Extent;
+use pleat_store::Handle;
 
-use crate::bodies::{BodyState, Packed};
-use crate::cache::{Cache, Swap};
-use crate::{BodyId, Engine, WriteItem, WriteOutcome, WritePlan};
+use crate::bodies::{BodyState, DiskCopy, Packed};
+use crate::cache::Cache;
+use crate::swap::{Swap, BLOCK_BYTES};
+use crate::{BodyId, Engine, WriteItem, WriteOut, WriteOutcome, WritePlan};
+
+/// Pages with a copy elsewhere that one plan drops because they are older than what it writes.
+const DROPPED_MAX: usize = 64;
 
 impl Engine {
     /// Whether the swap file takes anything at present.
@@ -32,7 +37,7 @@ impl Engine {
         let squeezed = missing > bodies.writing_bytes
             && (self.starved
                 || missing > takeable * self.cache.gain_bytes() + bodies.writing_bytes);
-        self.cache.owed_bytes > bodies.writing_bytes || squeezed
+        self.cache.owed_bytes > bodies.writing_bytes || squeezed || self.cache.cleaning_due()
     }
 
     /// Plans one cluster of the oldest pages that are not being written yet. `false`: there is
@@ -45,25 +50,14 @@ impl Engine {
         if !self.can_write() {
             return false;
         }
-        let cache = &mut self.cache;
-        let Some(swap) = &mut cache.swap else {
-            return false;
+        let planned = if self.cache.layout.chooses_frames() {
+            self.cache.plan_frames(plan)
+        } else {
+            self.cache.plan_oldest(plan)
         };
-        let mut oldest = Vec::new();
-        choose_oldest(&cache.order, &cache.bodies, swap, &mut oldest);
-        if oldest.is_empty() {
-            return false;
-        }
-        let Some(extent) = allocate(swap, &mut oldest) else {
-            swap.full = true;
-            return false;
-        };
-        plan.offset = extent.offset;
-        for (body, packed) in oldest {
-            cache.begin_write(body, packed, plan);
-        }
-        cache.totals.writes_planned += 1;
-        true
+        self.forget_dropped();
+        self.cache.totals.writes_planned += u64::from(planned);
+        planned
     }
 
     /// The cluster is in the file, or it is not. After a failure its pages are the oldest of the
@@ -87,6 +81,8 @@ impl Engine {
         for item in &plan.items {
             self.cache.end_write(item.body, outcome);
         }
+        self.cache.pay_with_clean_pages();
+        self.forget_dropped();
     }
 
     /// The swap file can be written to again.
@@ -98,59 +94,202 @@ impl Engine {
     }
 }
 
-/// The oldest stored bodies that fit into one cluster, skipping those being written (all of them
-/// at the old end, so few).
-fn choose_oldest(
-    order: &crate::order::Order,
-    bodies: &crate::bodies::Bodies,
-    swap: &Swap,
-    out: &mut Vec<(BodyId, Packed)>,
-) {
-    let mut left = swap.settings.cluster_bytes;
-    for body in order.oldest_first() {
-        let BodyState::Stored { packed, .. } = bodies.state(body) else {
-            continue;
-        };
-        let bytes = whole_fragments(swap, packed.len);
-        // The first one goes in any case, or a large page would block the way for ever.
-        if bytes > left && !out.is_empty() {
-            return;
-        }
-        left = left.saturating_sub(bytes);
-        out.push((body, packed));
-    }
-}
-
-/// Room for all these bodies in one piece, or for fewer of them, the oldest.
-fn allocate(swap: &mut Swap, oldest: &mut Vec<(BodyId, Packed)>) -> Option<Extent> {
-    while !oldest.is_empty() {
-        let bytes = oldest
-            .iter()
-            .map(|(_, packed)| whole_fragments(swap, packed.len))
-            .sum();
-        if let Some(extent) = swap.space.allocate(bytes) {
-            return Some(extent);
-        }
-        oldest.pop();
-    }
-    None
-}
-
-fn whole_fragments(swap: &Swap, bytes: u32) -> u32 {
-    bytes.next_multiple_of(swap.settings.fragment_bytes)
-}
-
 impl Cache {
-    /// Copies a stored body to the end of the plan, in whole fragments.
-    fn begin_write(&mut self, body: BodyId, packed: Packed, plan: &mut WritePlan) {
-        let (BodyState::Stored { handle, .. }, Some(swap)) = (self.bodies.state(body), &self.swap)
-        else {
+    /// Whether pages should be written before they have to go.
+    fn cleaning_due(&self) -> bool {
+        let counts = self.bodies.counts();
+        match self.write_out {
+            WriteOut::OnDemand => false,
+            // Not before the cache is as large as it may be: there is no hurry then.
+            WriteOut::Ahead { clean_percent } => {
+                let recently = self.clock - self.owed_at <= self.order.len().max(64);
+                let target = self.payload_bytes() / 100 * u64::from(clean_percent);
+                let is_enough = counts.clean_bytes + counts.writing_bytes >= target;
+                self.owed_at > 0 && recently && !is_enough && counts.writing == 0
+            }
+            WriteOut::Buffers { threshold_percent } => {
+                let buffers = self.sizing.bound_bytes(&self.view()) / u64::from(BLOCK_BYTES);
+                let full = self.layout.frame_states().full_dirty;
+                let is_due = full * 100 >= buffers * u64::from(threshold_percent);
+                full > 0 && is_due && counts.writing == 0
+            }
+        }
+    }
+
+    /// Whether pages read from the swap file stay in the cache, or enter it.
+    pub(crate) fn keeps_what_is_read(&self) -> bool {
+        matches!(self.write_out, WriteOut::Ahead { .. })
+    }
+
+    /// Whether a page that was written stays in the cache until its room is needed.
+    pub(crate) fn keeps_what_is_written(&self) -> bool {
+        self.write_out != WriteOut::OnDemand
+    }
+
+    /// One cluster of the oldest pages that are not being written yet.
+    fn plan_oldest(&mut self, plan: &mut WritePlan) -> bool {
+        let oldest = self.choose_oldest();
+        self.plan_cluster(oldest, plan)
+    }
+
+    /// The oldest stored bodies that fit into one cluster. Skips those being written (all of them at
+    /// the old end, so few). Between them are, without a length, those with a copy elsewhere whose turn
+    /// it is first; where written pages stay until their room is needed, there are none.
+    fn choose_oldest(&self) -> Vec<(BodyId, Option<Packed>)> {
+        let mut leaving = Vec::new();
+        let Some(swap) = &self.swap else {
+            return leaving;
+        };
+        let (mut left, mut dropped) = (swap.settings.cluster_bytes, 0);
+        let mut last = 0;
+        for body in self.order.oldest_first() {
+            if self.is_droppable(body) {
+                if self.keeps_what_is_written() {
+                    continue;
+                }
+                dropped += 1;
+                if dropped > DROPPED_MAX {
+                    break;
+                }
+                leaving.push((body, None));
+            }
+            let BodyState::Stored { packed, .. } = self.bodies.state(body) else {
+                continue;
+            };
+            if self.bodies.home(body).is_some() {
+                continue;
+            }
+            let bytes = whole_fragments(swap, packed.len);
+            // The first one goes in any case, or a large page would block the way for ever.
+            if bytes > left && last > 0 {
+                break;
+            }
+            left = left.saturating_sub(bytes);
+            leaving.push((body, Some(packed)));
+            last = leaving.len();
+        }
+        leaving.truncate(last);
+        leaving
+    }
+
+    /// What the layout names: whole buffers as they lie (cervera99, section 3.4), or a cluster of the
+    /// items of its oldest frames (douglis93, section 4.3). One write at a time, for the layout does
+    /// not know what is being written.
+    fn plan_frames(&mut self, plan: &mut WritePlan) -> bool {
+        let mut handles = Vec::new();
+        let Some(swap) = &self.swap else {
+            return false;
+        };
+        let most = swap.settings.cluster_bytes as usize;
+        if self.bodies.counts().writing > 0 || !self.layout.next_dirty(most, &mut handles) {
+            return false;
+        }
+        // Pages of files are dirty to a layout never (`own`).
+        if swap.blocks.is_some() {
+            self.plan_blocks(&handles, plan)
+        } else {
+            self.plan_items(&handles, plan)
+        }
+    }
+
+    fn plan_items(&mut self, handles: &[Handle], plan: &mut WritePlan) -> bool {
+        let owners = handles.iter().map(|handle| self.owners[handle.0 as usize]);
+        let stored = owners.filter_map(|body| match self.bodies.state(body) {
+            BodyState::Stored { packed, .. } => Some((body, Some(packed))),
+            _ => None,
+        });
+        let bodies = stored.collect();
+        self.plan_cluster(bodies, plan)
+    }
+
+    /// Plans to write these, in this order and in whole fragments, fewer where there is no room, and
+    /// drops those between that have no length.
+    fn plan_cluster(
+        &mut self,
+        mut bodies: Vec<(BodyId, Option<Packed>)>,
+        plan: &mut WritePlan,
+    ) -> bool {
+        let Some(swap) = self.swap.as_mut().filter(|_| !bodies.is_empty()) else {
+            return false;
+        };
+        let Some(extent) = allocate(swap, &mut bodies) else {
+            swap.full = true;
+            return false;
+        };
+        plan.offset = extent.offset;
+        let fragment = swap.settings.fragment_bytes;
+        for (body, packed) in bodies {
+            let Some(packed) = packed else {
+                self.drop_body(body);
+                continue;
+            };
+            let start = plan.bytes.len() as u32;
+            let bytes = packed.len.next_multiple_of(fragment);
+            self.begin_write(body, (start, bytes), plan);
+            plan.bytes.resize((start + bytes) as usize, 0);
+        }
+        true
+    }
+
+    /// Whole buffers side by side: a page lies in its block as in its buffer.
+    fn plan_blocks(&mut self, handles: &[Handle], plan: &mut WritePlan) -> bool {
+        let mut frames: Vec<u32> = Vec::new();
+        let mut placed = Vec::new();
+        for &handle in handles {
+            let Some((frame, offset)) = self.layout.position(handle) else {
+                continue;
+            };
+            if frames.last() != Some(&frame) {
+                frames.push(frame);
+            }
+            placed.push((handle, frames.len() as u32 - 1, offset));
+        }
+        let Some(swap) = self.swap.as_mut().filter(|_| !placed.is_empty()) else {
+            return false;
+        };
+        let mut count = frames.len() as u32;
+        let extent = loop {
+            match swap.space.allocate(count * BLOCK_BYTES) {
+                Some(extent) => break extent,
+                None if count > 1 => count /= 2,
+                None => {
+                    swap.full = true;
+                    return false;
+                }
+            }
+        };
+        plan.offset = extent.offset;
+        plan.bytes.resize((count * BLOCK_BYTES) as usize, 0);
+        for (handle, frame, offset) in placed {
+            if frame < count {
+                self.write_in_block(handle, frame * BLOCK_BYTES + offset, plan);
+            }
+        }
+        true
+    }
+
+    fn write_in_block(&mut self, handle: Handle, start: u32, plan: &mut WritePlan) {
+        let body = self.owners[handle.0 as usize];
+        let bytes = self.packed_len(body);
+        let block = std::mem::take(&mut plan.bytes);
+        self.begin_write(body, (start, bytes), plan);
+        let item = std::mem::replace(&mut plan.bytes, block);
+        plan.bytes[start as usize..(start + bytes) as usize].copy_from_slice(&item);
+        if let Some(swap) = &mut self.swap {
+            swap.share(Extent {
+                offset: plan.offset + u64::from(start),
+                bytes,
+            });
+        }
+    }
+
+    /// Copies a stored body to the end of the plan; it gets `bytes` bytes from `start` on.
+    fn begin_write(&mut self, body: BodyId, (start, bytes): (u32, u32), plan: &mut WritePlan) {
+        let BodyState::Stored { handle, packed } = self.bodies.state(body) else {
             unreachable!("{body:?} was chosen to be written");
         };
-        let start = plan.bytes.len() as u32;
-        let bytes = whole_fragments(swap, packed.len);
-        plan.bytes.extend_from_slice(self.layout.get(handle));
-        plan.bytes.resize((start + bytes) as usize, 0);
+        debug_assert!(self.is_next_to_leave(body), "{body:?} leaves out of order");
+        self.layout.read_into(handle, &mut plan.bytes);
         plan.items.push(WriteItem {
             body,
             start,
@@ -179,11 +318,7 @@ impl Cache {
                     extent,
                 },
                 WriteOutcome::Done,
-            ) => {
-                self.bodies
-                    .set_state(body, BodyState::OnDisk { packed, extent });
-                self.unstore(body, handle, packed);
-            }
+            ) => self.written(body, handle, DiskCopy { packed, extent }),
             // It kept its place in the order, so it is among the oldest again.
             (
                 BodyState::Writing {
@@ -204,4 +339,44 @@ impl Cache {
             (state, _) => unreachable!("{body:?} was being written but is {state:?}"),
         }
     }
+
+    /// A body has a copy in the swap file now.
+    fn written(&mut self, body: BodyId, handle: Handle, copy: DiskCopy) {
+        let packed = copy.packed;
+        if self.keeps_what_is_written() {
+            let state = BodyState::Clean {
+                handle,
+                packed,
+                copy,
+            };
+            self.bodies.set_state(body, state);
+            self.layout.set_clean(handle, true);
+            self.account();
+        } else {
+            self.bodies.set_state(body, BodyState::OnDisk(copy));
+            self.unstore(body, handle, packed);
+        }
+    }
+}
+
+/// Room for all of these that are to be written, in one piece, or for fewer of them, the oldest.
+fn allocate(swap: &mut Swap, oldest: &mut Vec<(BodyId, Option<Packed>)>) -> Option<Extent> {
+    loop {
+        let written = oldest.iter().filter_map(|(_, packed)| *packed);
+        let bytes = written
+            .map(|packed| whole_fragments(swap, packed.len))
+            .sum();
+        if bytes == 0 {
+            return None;
+        }
+        if let Some(extent) = swap.space.allocate(bytes) {
+            return Some(extent);
+        }
+        let last = oldest.iter().rposition(|(_, packed)| packed.is_some());
+        oldest.truncate(last.unwrap_or(0));
+    }
+}
+
+fn whole_fragments(swap: &Swap, bytes: u32) -> u32 {
+    bytes.next_multiple_of(swap.settings.fragment_bytes)
 }

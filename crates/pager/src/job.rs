@@ -7,7 +7,7 @@ use crate::supervisor::Supervisor;
 use crate::{fold, meters, write};
 use pleat_backing::SwapFile;
 use pleat_codec::Choice;
-use pleat_engine::{Engine, Settings, SwapSettings};
+use pleat_engine::{Engine, Preset, Settings};
 use pleat_sys::channel::Listener;
 use pleat_sys::keeper::Keeper;
 use pleat_sys::process::Bell;
@@ -26,10 +26,6 @@ const BUDGET_MIN: u64 = 16 << 20;
 /// Free memory below which pages are taken away is a hundredth of the budget, within these limits.
 const RESERVE_MIN: u64 = 3 << 20;
 const RESERVE_MAX: u64 = 64 << 20;
-/// Unit of allocation in the swap file.
-const FRAGMENT: u32 = 1 << 10;
-/// What is written to the swap file at once.
-const CLUSTER: u32 = 256 << 10;
 
 /// What to run, and how.
 pub struct Job {
@@ -43,12 +39,8 @@ pub struct Job {
     pub codec: Arc<Choice>,
     /// Whether pages that stay cold are compressed again, tighter, when there is time.
     pub recompress: bool,
-    /// Name of the store's layout.
-    pub layout: String,
-    /// Name of the sizing policy, with its parameter.
-    pub sizing: String,
-    /// Most pages filled per fault.
-    pub run_max: u32,
+    /// Layout, sizing, admission and write-out of the compressed cache. (Its codec is not looked at.)
+    pub preset: Preset,
     /// The agent library.
     pub agent: PathBuf,
     /// Called a few times a second.
@@ -225,23 +217,22 @@ fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32
 }
 
 fn make_engine(job: &Job) -> Result<Engine, RunError> {
-    let unknown = |what: &str, name: &str| RunError::Other(format!("no {what} named {name}"));
-    let layout = pleat_store::layout_by_name(&job.layout, job.budget_bytes)
-        .ok_or_else(|| unknown("layout", &job.layout))?;
-    let sizing = pleat_policy::sizing_by_name(&job.sizing).map_err(RunError::Other)?;
     let reserve = (job.budget_bytes / 100).clamp(RESERVE_MIN, RESERVE_MAX);
     let settings = Settings {
         budget_bytes: job.budget_bytes - page_cache_room(job.budget_bytes),
         reserve_bytes: reserve,
         floor_bytes: reserve / 4 * 3,
-        run_max: job.run_max,
-        swap: job.swap.as_ref().map(|swap| SwapSettings {
-            fragment_bytes: FRAGMENT,
-            cluster_bytes: CLUSTER,
-            max_bytes: swap.max_bytes,
-        }),
+        run_max: job.preset.run_max,
+        swap: job
+            .swap
+            .as_ref()
+            .map(|swap| job.preset.swap(swap.max_bytes)),
+        // Nobody tells when a program writes to a page.
+        tracks_writes: false,
+        write_out: job.preset.write_out,
     };
-    Ok(Engine::new(settings, layout, sizing))
+    let parts = job.preset.parts(job.budget_bytes);
+    Ok(Engine::new(settings, parts.map_err(RunError::Other)?))
 }
 
 /// 128 random bits: whoever does not get them by inheritance does not find the socket.

@@ -23,6 +23,9 @@ pub struct Castro03 {
     hits_to_lock: u32,
     hits_to_shrink: u32,
     expense_hits: u32,
+    /// How often growth was locked and unlocked.
+    locks: u64,
+    unlocks: u64,
 }
 
 impl Castro03 {
@@ -47,6 +50,8 @@ impl Castro03 {
             hits_to_lock,
             hits_to_shrink,
             expense_hits: 0,
+            locks: 0,
+            unlocks: 0,
         }
     }
 }
@@ -61,18 +66,26 @@ impl Sizing for Castro03 {
     }
 
     fn hit(&mut self, list: List, _view: &CacheView) -> Advice {
+        let was_locked = self.expense_hits >= self.hits_to_lock;
         if list == List::Profit {
+            self.unlocks += u64::from(was_locked);
             self.expense_hits = 0;
             return Advice::Keep;
         }
         self.expense_hits += 1;
         if self.expense_hits < self.hits_to_shrink {
+            self.locks += u64::from(self.expense_hits == self.hits_to_lock);
             return Advice::Keep;
         }
+        self.unlocks += u64::from(was_locked);
         // "Once one of these actions is taken, the growth barrier is removed and the analysis
         // starts again."
         self.expense_hits = 0;
         Advice::Shrink
+    }
+
+    fn locks(&self) -> (u64, u64) {
+        (self.locks, self.unlocks)
     }
 }
 

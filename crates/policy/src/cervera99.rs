@@ -53,6 +53,10 @@ impl Sizing for Cervera99 {
     fn hit(&mut self, _list: List, _view: &CacheView) -> Advice {
         Advice::Keep
     }
+
+    fn bound_bytes(&self, view: &CacheView) -> u64 {
+        self.bound(view.budget_bytes)
+    }
 }
 
 #[cfg(test)]

@@ -56,6 +56,10 @@ impl Sizing for Static {
     fn hit(&mut self, _list: List, _view: &CacheView) -> Advice {
         Advice::Keep
     }
+
+    fn bound_bytes(&self, view: &CacheView) -> u64 {
+        self.limit_bytes(view.budget_bytes)
+    }
 }
 
 #[cfg(test)]

@@ -188,6 +188,14 @@ pub trait Sizing: Send {
     fn compressed_age(&self) -> AgeFrom {
         AgeFrom::LastUse
     }
+    /// The size it keeps the cache to, in bytes; the whole budget where there is no such bound.
+    fn bound_bytes(&self, view: &CacheView) -> u64 {
+        view.budget_bytes
+    }
+    /// How often growth was locked and unlocked so far.
+    fn locks(&self) -> (u64, u64) {
+        (0, 0)
+    }
     /// The driver has measured.
     fn costs(&mut self, _costs: Costs) {}
 }

@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::world::{World, FIRST, PAGES};
-use crate::{Counters, Settings, SwapSettings, WriteOutcome};
+use crate::{Counters, Settings, SwapSettings, WriteOut, WriteOutcome};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -49,6 +49,7 @@ enum Step {
         space: usize,
     },
     NewSpace,
+    NewFile,
     End {
         space: usize,
     },
@@ -103,6 +104,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(space, from, to, count)| Remap { space, from, to, count }),
         1 => space().prop_map(|space| Fork { space }),
         1 => Just(NewSpace),
+        2 => Just(NewFile),
         1 => space().prop_map(|space| End { space }),
         12 => (1..12u32, 1..20usize).prop_map(|(most, want)| Choose { most, want }),
         4 => (1..60usize).prop_map(|want| Evict { want }),
@@ -186,7 +188,8 @@ fn apply(world: &mut World, step: Step) {
                 .for_each(|space| world.fork(space));
         }
         Step::NewSpace if world.spaces.len() < 4 => world.spaces.push(world.engine.add_space()),
-        Step::Fork { .. } | Step::NewSpace => {}
+        Step::NewFile if world.spaces.len() < 4 => world.add_file(),
+        Step::Fork { .. } | Step::NewSpace | Step::NewFile => {}
         Step::End { space } => world
             .space(space)
             .into_iter()
@@ -221,25 +224,57 @@ fn settings() -> impl Strategy<Value = Settings> {
             max_bytes,
         })
     });
-    (8..200u64, 1..9u32, swap).prop_map(|(pages, run_max, swap)| Settings {
-        budget_bytes: pages * 4096,
-        reserve_bytes: 4 * 4096,
-        floor_bytes: 0,
-        run_max,
-        swap,
+    (8..200u64, 1..9u32, swap, any::<bool>()).prop_map(|(pages, run_max, swap, tracks_writes)| {
+        Settings {
+            budget_bytes: pages * 4096,
+            reserve_bytes: 4 * 4096,
+            floor_bytes: 0,
+            run_max,
+            swap,
+            tracks_writes,
+            write_out: WriteOut::OnDemand,
+        }
     })
 }
 
-fn layout() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(pleat_store::layout_names())
+/// Layout, sizing and admission, and a write-out that goes with the layout.
+fn parts() -> impl Strategy<Value = ([&'static str; 3], WriteOut)> {
+    let layout = prop::sample::select(pleat_store::layout_names());
+    let sizing = prop::sample::select(&[
+        "castro03",
+        "static:8K",
+        "static:60%",
+        "balance:20%",
+        "aggressive",
+        "douglis93",
+        "cervera99:8K",
+        "cpc08:30%",
+        "kaplan99",
+    ]);
+    let admission =
+        prop::sample::select(&["all", "onlyswap", "onlydirty", "clean-switch", "all+pass"]);
+    (layout, sizing, admission, any::<bool>()).prop_map(|(layout, sizing, admission, ahead)| {
+        let write_out = match (layout, ahead) {
+            ("buffers", _) => WriteOut::Buffers {
+                threshold_percent: 20,
+            },
+            (_, true) => WriteOut::Ahead { clean_percent: 30 },
+            _ => WriteOut::OnDemand,
+        };
+        ([layout, sizing, admission], write_out)
+    })
 }
 
-fn sizing() -> impl Strategy<Value = &'static str> {
-    prop::sample::select(&["castro03", "static:8K", "static:60%", "balance:20%"])
-}
-
-fn run(settings: Settings, layout: &str, sizing: &str, steps: Vec<Step>) -> Counters {
-    let mut world = World::new(settings, layout, sizing);
+fn run(
+    settings: Settings,
+    (parts, write_out): ([&str; 3], WriteOut),
+    steps: Vec<Step>,
+) -> Counters {
+    let settings = Settings {
+        write_out,
+        ..settings
+    };
+    let mut world = World::new(settings, parts);
     for step in steps {
         apply(&mut world, step);
         assert_eq!(world.engine.violation(), None);
@@ -260,11 +295,10 @@ proptest! {
     #[test]
     fn a_program_always_reads_what_it_last_wrote(
         settings in settings(),
-        layout in layout(),
-        sizing in sizing(),
+        parts in parts(),
         steps in steps(),
     ) {
-        run(settings, layout, sizing, steps);
+        run(settings, parts, steps);
     }
 }
 
@@ -272,11 +306,11 @@ proptest! {
 #[test]
 fn random_sequences_reach_everything_that_can_happen() {
     let mut runner = TestRunner::deterministic();
-    let all = (settings(), layout(), sizing(), steps());
-    let mut seen = [0; 23];
-    for _ in 0..300 {
-        let (settings, layout, sizing, steps) = all.new_tree(&mut runner).unwrap().current();
-        let counters = run(settings, layout, sizing, steps);
+    let all = (settings(), parts(), steps());
+    let mut seen = [0; CORNERS];
+    for _ in 0..500 {
+        let (settings, parts, steps) = all.new_tree(&mut runner).unwrap().current();
+        let counters = run(settings, parts, steps);
         for (seen, count) in seen.iter_mut().zip(corners(&counters)) {
             *seen += count;
         }
@@ -288,8 +322,20 @@ fn random_sequences_reach_everything_that_can_happen() {
     );
 }
 
-fn corners(counters: &Counters) -> [u64; 23] {
+const CORNERS: usize = 33;
+
+fn corners(counters: &Counters) -> [u64; CORNERS] {
     [
+        counters.clean_pages,
+        counters.filled_file_pages,
+        counters.dropped_pages,
+        counters.written_back_pages,
+        counters.clean_stored_pages,
+        counters.clean_reclaimed_pages,
+        counters.clean_released_pages,
+        counters.clean_refused_pages,
+        counters.passed_on_pages,
+        counters.growth_locks,
         counters.recompressed_pages,
         counters.recompressed_void_pages,
         counters.recompressed_saved_bytes,

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use pleat_codec::Folded;
-use pleat_policy::sizing_by_name;
+use pleat_policy::{admission_by_name, sizing_by_name};
 use pleat_store::{Full, Growth, Handle, Layout, Usage};
 use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
 
-use crate::{BodyId, Engine, FaultAnswer, FillPlan, Settings, SwapSettings, WritePlan};
+use crate::{
+    BodyId, Engine, FaultAnswer, FillPlan, Parts, Settings, SwapSettings, WriteOut, WritePlan,
+};
 
 /// Items side by side without gaps: frames are the payload rounded up, metadata is nothing, and
 /// relocation never frees anything.
@@ -34,8 +36,8 @@ impl Layout for Seamless {
         Ok(Handle(self.next))
     }
 
-    fn get(&self, handle: Handle) -> &[u8] {
-        &self.items[&handle.0]
+    fn read_into(&self, handle: Handle, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.items[&handle.0]);
     }
 
     fn remove(&mut self, handle: Handle) {
@@ -77,13 +79,19 @@ pub(crate) fn settings() -> Settings {
         floor_bytes: 0,
         run_max: 16,
         swap: Some(swap),
+        tracks_writes: false,
+        write_out: WriteOut::OnDemand,
     }
 }
 
 impl Script {
     pub(crate) fn new(settings: Settings, sizing: &str) -> Script {
-        let sizing = sizing_by_name(sizing).unwrap();
-        let mut engine = Engine::new(settings, Box::new(Seamless::default()), sizing);
+        let parts = Parts {
+            layout: Box::new(Seamless::default()),
+            sizing: sizing_by_name(sizing).unwrap(),
+            admission: admission_by_name("all").unwrap(),
+        };
+        let mut engine = Engine::new(settings, parts);
         let space = engine.add_space();
         Script {
             engine,

@@ -10,13 +10,15 @@ use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
 
 use crate::table::PageState;
 use crate::{
-    BodyId, ColdPage, Engine, FaultAnswer, FillItem, FillPlan, ReadRequest, Refusal, Settings,
-    WriteOutcome, WritePlan,
+    BodyId, ColdPage, Engine, FaultAnswer, FillItem, FillPlan, Parts, ReadRequest, Refusal,
+    Settings, WayOut, WriteOutcome, WritePlan,
 };
 
 /// First page and number of pages programs use: two chunks of the page table.
 pub(crate) const FIRST: u64 = 500;
 pub(crate) const PAGES: u64 = 40;
+/// What is in the first page of a new file; counted on from there.
+const FIRST_IN_FILE: u64 = 1 << 40;
 const CODEC: CodecId = CodecId(9);
 /// What pages that stayed cold are compressed with.
 const TIGHT: CodecId = CodecId(10);
@@ -31,7 +33,11 @@ struct Command {
 
 pub(crate) struct World {
     pub(crate) engine: Engine,
+    /// Address spaces and files.
     pub(crate) spaces: Vec<SpaceId>,
+    /// What is in each file now, where that is not what was in it first.
+    files: BTreeMap<SpaceId, HashMap<PageNo, u64>>,
+    tracks_writes: bool,
     truth: BTreeMap<(SpaceId, PageNo), u64>,
     present: HashMap<(SpaceId, PageNo), u64>,
     commands: Vec<Command>,
@@ -70,14 +76,19 @@ fn pick(len: usize, choice: usize) -> Option<usize> {
 }
 
 impl World {
-    pub(crate) fn new(settings: Settings, layout: &str, sizing: &str) -> World {
-        let layout = pleat_store::layout_by_name(layout, 1 << 20).unwrap();
-        let sizing = pleat_policy::sizing_by_name(sizing).unwrap();
-        let mut engine = Engine::new(settings, layout, sizing);
+    pub(crate) fn new(settings: Settings, [layout, sizing, admission]: [&str; 3]) -> World {
+        let parts = Parts {
+            layout: pleat_store::layout_by_name(layout, 1 << 20).unwrap(),
+            sizing: pleat_policy::sizing_by_name(sizing).unwrap(),
+            admission: pleat_policy::admission_by_name(admission).unwrap(),
+        };
+        let mut engine = Engine::new(settings, parts);
         let spaces = vec![engine.add_space()];
         World {
             engine,
             spaces,
+            files: BTreeMap::new(),
+            tracks_writes: settings.tracks_writes,
             truth: BTreeMap::new(),
             present: HashMap::new(),
             commands: Vec::new(),
@@ -97,7 +108,24 @@ impl World {
     }
 
     fn truth(&self, space: SpaceId, page: PageNo) -> u64 {
-        self.truth.get(&(space, page)).copied().unwrap_or(0)
+        let written = self.truth.get(&(space, page)).copied();
+        written.unwrap_or_else(|| self.in_file(space, page).unwrap_or(0))
+    }
+
+    /// What the file has at this page; `None`: not a file.
+    fn in_file(&self, space: SpaceId, page: PageNo) -> Option<u64> {
+        let written = self.files.get(&space)?.get(&page).copied();
+        Some(written.unwrap_or(FIRST_IN_FILE + page.0))
+    }
+
+    pub(crate) fn is_file(&self, space: SpaceId) -> bool {
+        self.files.contains_key(&space)
+    }
+
+    pub(crate) fn add_file(&mut self) {
+        let file = self.engine.add_file();
+        self.files.insert(file, HashMap::new());
+        self.spaces.push(file);
     }
 
     fn next_content(&mut self) -> u64 {
@@ -119,9 +147,29 @@ impl World {
     /// The program writes something new to a page.
     pub(crate) fn write(&mut self, space: SpaceId, page: PageNo, cut: usize) {
         self.fault_in(space, page, cut);
+        if self.tracks_writes || self.is_file(space) {
+            self.report_write(space, page, cut);
+        }
         let content = self.next_content();
         self.truth.insert((space, page), content);
         self.present.insert((space, page), content);
+    }
+
+    /// The engine must know of the write before it happens.
+    fn report_write(&mut self, space: SpaceId, page: PageNo, cut: usize) {
+        for _ in 0..100 {
+            if self.engine.touch(space, page, true) {
+                return;
+            }
+            // It is leaving, or refused to.
+            self.settle(space);
+            if self.present.contains_key(&(space, page)) {
+                self.engine.adopt(space, PageRange::new(page, 1));
+            } else {
+                self.fault_in(space, page, cut);
+            }
+        }
+        panic!("{space:?} {page:?} never counts as resident");
     }
 
     /// The driver looks a fault up and is interrupted before it fills anything. The page may be present:
@@ -132,11 +180,23 @@ impl World {
         if self.engine.fault(space, page, true, &mut plan) == FaultAnswer::Fill {
             let contents = plan.items.iter().map(|item| match item {
                 FillItem::Resident => 0,
+                FillItem::File => u64::MAX,
                 item => self.content_of(*item, &plan),
             });
-            let contents = contents.collect();
+            let contents: Vec<u64> = contents.collect();
+            let contents = self.read_file(space, page, contents);
             self.answers.insert(space, (page, contents));
         }
+    }
+
+    /// Puts what is in the file where it is to be read from there.
+    fn read_file(&self, space: SpaceId, page: PageNo, mut contents: Vec<u64>) -> Vec<u64> {
+        for (content, index) in contents.iter_mut().zip(0..) {
+            if *content == u64::MAX {
+                *content = self.in_file(space, page.plus(index)).expect("a file");
+            }
+        }
+        contents
     }
 
     /// The driver goes on with a fault that it looked up: the kernel fills up to the first page that
@@ -187,7 +247,10 @@ impl World {
             if self.present.contains_key(&at) {
                 break;
             }
-            let content = self.content_of(item, plan);
+            let content = match item {
+                FillItem::File => self.in_file(at.0, at.1).expect("a file"),
+                item => self.content_of(item, plan),
+            };
             assert_eq!(
                 content,
                 self.truth(at.0, at.1),
@@ -202,6 +265,7 @@ impl World {
     fn content_of(&self, item: FillItem, plan: &FillPlan) -> u64 {
         match item {
             FillItem::Zero => 0,
+            FillItem::File => unreachable!("the caller knows the file"),
             FillItem::Resident => panic!("the engine lost track of a page that is not there"),
             FillItem::Same(word) => word,
             FillItem::Staged(slot) => self.slots[&slot],
@@ -226,6 +290,9 @@ impl World {
 
     /// The program touches fresh memory that nobody watches; it is found and adopted.
     pub(crate) fn touch_unwatched(&mut self, space: SpaceId, page: PageNo) {
+        if self.is_file(space) {
+            return;
+        }
         self.answers.remove(&space);
         let state = self.engine.spaces[&space].table.get(page);
         if state == PageState::Unknown && !self.present.contains_key(&(space, page)) {
@@ -243,6 +310,11 @@ impl World {
         for page in range.pages() {
             self.truth.remove(&(space, page));
             self.present.remove(&(space, page));
+            // Somebody else changed the file.
+            let content = self.next_content();
+            if let Some(file) = self.files.get_mut(&space) {
+                file.insert(page, content);
+            }
         }
         self.engine.forget(space, range);
     }
@@ -251,7 +323,7 @@ impl World {
         self.answers.remove(&space);
         let (source, target) = (PageRange::new(from, count), PageRange::new(to, count));
         let overlap = from.0.abs_diff(to.0) < count;
-        if overlap || self.is_ambiguous(space, source, target) {
+        if overlap || self.is_file(space) || self.is_ambiguous(space, source, target) {
             return;
         }
         for (from, to) in source.pages().zip(target.pages()) {
@@ -289,6 +361,9 @@ impl World {
     }
 
     pub(crate) fn fork(&mut self, parent: SpaceId) {
+        if self.is_file(parent) {
+            return;
+        }
         self.answers.remove(&parent);
         self.settle(parent);
         let child = self.engine.fork_space(parent);
@@ -307,6 +382,7 @@ impl World {
         self.truth.retain(|&(other, _), _| other != space);
         self.present.retain(|&(other, _), _| other != space);
         self.spaces.retain(|&other| other != space);
+        self.files.remove(&space);
         self.engine.end_space(space);
     }
 
@@ -320,23 +396,70 @@ impl World {
                 self.present.contains_key(&(space, page)),
                 "{page:?} is not there to be taken"
             );
-            self.commands.push(Command {
-                space,
-                page,
-                result: None,
-            });
+            // Pages of files are the driver's own: nobody has to be asked for them.
+            if self.is_file(space) {
+                self.send_away(space, page);
+            } else {
+                self.commands.push(Command {
+                    space,
+                    page,
+                    result: None,
+                });
+            }
         }
+    }
+
+    /// A page leaves the way the engine says, at once.
+    fn send_away(&mut self, space: SpaceId, page: PageNo) {
+        let at = (space, page);
+        match self.engine.way_out(space, page) {
+            WayOut::WriteBack => {
+                let content = self.truth(space, page);
+                let file = self
+                    .files
+                    .get_mut(&space)
+                    .expect("only files are written to");
+                file.insert(page, content);
+                self.truth.remove(&at);
+                self.engine.cleaned(space, page);
+                self.send_away(space, page);
+            }
+            WayOut::Drop => {
+                self.present.remove(&at);
+                self.engine.dropped(space, page);
+            }
+            WayOut::Take => {
+                let content = self.present.remove(&at).expect("it is there");
+                let slot = self.fill_slot(content);
+                match self.engine.taken(space, page, slot) {
+                    Some(body) => self.to_fold.push((body, slot)),
+                    None => drop(self.slots.remove(&slot)),
+                }
+            }
+        }
+    }
+
+    fn fill_slot(&mut self, content: u64) -> StagingSlot {
+        self.slots_used += 1;
+        let slot = StagingSlot(self.slots_used);
+        self.slots.insert(slot, content);
+        slot
     }
 
     /// An agent carries out one of its commands.
     pub(crate) fn carry_out(&mut self, choice: usize, mood: u8) {
         let waiting = |command: &&mut Command| command.result.is_none();
-        let mut waiting: Vec<_> = self.commands.iter_mut().filter(waiting).collect();
+        let waiting: Vec<_> = self.commands.iter_mut().filter(waiting).collect();
         let Some(index) = pick(waiting.len(), choice) else {
             return;
         };
+        let at = (waiting[index].space, waiting[index].page);
+        if self.tracks_writes && mood % 8 < 5 && self.drop_clean(at) {
+            return;
+        }
+        let waiting = |command: &&mut Command| command.result.is_none();
+        let mut waiting: Vec<_> = self.commands.iter_mut().filter(waiting).collect();
         let command = &mut waiting[index];
-        let at = (command.space, command.page);
         let result = match (self.present.get(&at), mood % 8) {
             (_, 7) => Err(Refusal::Stale),
             (None, _) => Err(Refusal::Gone),
@@ -351,6 +474,19 @@ impl World {
             }
         };
         command.result = Some(result);
+    }
+
+    /// A page that is to be taken may have a copy: then its command is over.
+    fn drop_clean(&mut self, (space, page): (SpaceId, PageNo)) -> bool {
+        let is_present = self.present.contains_key(&(space, page));
+        let drops = is_present && self.engine.way_out(space, page) == WayOut::Drop;
+        if drops {
+            self.commands
+                .retain(|command| (command.space, command.page) != (space, page));
+            self.present.remove(&(space, page));
+            self.engine.dropped(space, page);
+        }
+        drops
     }
 
     /// The driver hears what became of a command.

@@ -283,6 +283,7 @@ impl Space {
             let page: &mut Page = page.try_into().expect("a chunk is a page");
             match *item {
                 FillItem::Staged(_) => {}
+                FillItem::File => unreachable!("no page of a program belongs to a file"),
                 FillItem::Zero | FillItem::Resident => page.fill(0),
                 FillItem::Same(word) => self.press.folder().fill_same(word, page),
                 FillItem::Packed { codec, start, len } => {

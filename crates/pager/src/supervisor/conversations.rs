@@ -226,7 +226,7 @@ impl Supervisor<'_> {
         };
         let id = self.shared.engine().add_space();
         let link = Arc::new(Link::new(id, pid, Uffd::new(uffd), bell, None));
-        let run_max = self.job.run_max;
+        let run_max = self.job.preset.run_max;
         let space = Space::new(self.shared.clone(), link.clone(), run_max, BTreeMap::new());
         space.start();
         Some(link)
