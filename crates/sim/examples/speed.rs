@@ -29,7 +29,6 @@ fn simulate(spec: &str, preset: &str, memory_bytes: u64) -> (f64, Outcome) {
     };
     let setup = Setup {
         preset: preset.into(),
-        codec: None,
         memory_bytes,
         host: None,
     };
@@ -52,7 +51,7 @@ fn main() {
         "hits, without                {:>7.1} million/s",
         million / (seconds - alone)
     );
-    for preset in pleat_sim::preset_names() {
+    for preset in pleat_engine::preset_names() {
         let alone = source_seconds(MISSES);
         let (seconds, outcome) = simulate(MISSES, preset, 128 << 20);
         let ns = (seconds - alone) * 1e9 / outcome.faults() as f64;

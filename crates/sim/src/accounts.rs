@@ -30,7 +30,7 @@ pub struct CpuTime {
 /// What a process waited for, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WaitTime {
-    /// Reads from the device.
+    /// The device: reads, or that a page it touched again was written to its file.
     pub read_ns: u64,
     /// Memory: that pages were written or compressed.
     pub memory_ns: u64,
@@ -147,6 +147,8 @@ impl Outcome {
 
     /// Faults of every kind.
     pub fn faults(&self) -> u64 {
-        self.faults_from_cache() + self.engine.filled_zero_pages + self.engine.filled_disk_pages
+        let engine = &self.engine;
+        let from_disk = engine.filled_disk_pages + engine.filled_file_pages;
+        self.faults_from_cache() + engine.filled_zero_pages + from_disk
     }
 }

@@ -59,13 +59,15 @@ impl Contents {
     }
 
     /// A clean page was dropped.
-    pub fn drop_clean(&mut self, page: Address, is_file: bool) {
+    ///
+    /// # Panics
+    /// When it belongs to a file and that holds another version.
+    pub fn drop_clean(&mut self, page: Address) {
         let version = self
             .frames
             .remove(&page)
             .expect("only what is present is dropped");
-        if is_file {
-            let kept = self.files.get(&page).copied().unwrap_or(0);
+        if let Some(&kept) = self.files.get(&page) {
             assert_eq!(kept, version, "{page:?} was dropped though not clean");
         }
     }
@@ -90,6 +92,7 @@ impl Contents {
     pub fn fill(&mut self, page: Address, item: FillItem, plan: &FillPlan) {
         let version = match item {
             FillItem::Zero => 0,
+            FillItem::File => self.files.get(&page).copied().unwrap_or(0),
             FillItem::Resident => return,
             FillItem::Same(version) => version,
             FillItem::Staged(slot) => self.staging[&slot],

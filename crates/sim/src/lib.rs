@@ -7,9 +7,10 @@
 //! One reference's way, by the files that follow it:
 //!
 //! ```text
-//!   pleat_trace::Source --> schedule.rs --touch--> memory.rs --fault--> pleat_engine::Engine
-//!                        (processes, CPUs)            |    \
-//!                                                 cpu.rs   disk.rs, device.rs
+//!   pleat_trace::Source --> schedule.rs --touch, fault--> memory.rs ------> pleat_engine::Engine
+//!                        (processes, CPUs)                reclaim.rs, files.rs
+//!                                                             |      \
+//!                                                          cpu.rs    disk.rs, device.rs
 //! ```
 //!
 //! What it took ends in `accounts.rs`.
@@ -25,8 +26,10 @@ mod contents;
 mod cpu;
 mod device;
 mod disk;
+mod files;
 mod memory;
-mod residents;
+mod meter;
+mod reclaim;
 mod schedule;
 mod simulation;
 
@@ -34,4 +37,4 @@ pub use accounts::{CpuTime, Outcome, ProcessTime, WaitTime};
 pub use cpu::{codecs, cpus, CodecCost, Cpu, Host, Paging};
 pub use device::{devices, Device};
 pub use disk::{Direction, Disk, Place, Traffic};
-pub use simulation::{preset_names, Failure, Machine, Setup, Simulation};
+pub use simulation::{Failure, Machine, Setup, Simulation};

@@ -1,29 +1,22 @@
-//! The engine with everything around it that a pager has: faults in, pages taken, folded and written.
+//! The engine with everything around it that a pager or a kernel has; here: touches and faults.
 //!
 //! Does what the pager does, in the same order, but nothing is moved: each step only takes time, of
-//! the CPU whose [`Turn`] it is, or of the device. Who runs when is not known here (`schedule.rs`).
+//! the CPU whose [`Turn`] it is, or of the device. Who runs when is not known here (`schedule.rs`);
+//! taking pages away is in `reclaim.rs`, pages of files are read and written in `files.rs`.
 
 use std::collections::VecDeque;
 
-use pleat_codec::Folded;
-use pleat_engine::{
-    BodyId, Counters, Engine, FaultAnswer, FillItem, FillPlan, ReadRequest, WriteOutcome, WritePlan,
-};
-use pleat_trace::{ProcessNo, Reference, RegionNo, Source};
+use pleat_engine::{Counters, Engine, FaultAnswer, FillItem, FillPlan, ReadRequest, WritePlan};
+use pleat_trace::{Access, ProcessNo, Reference, RegionKind, RegionNo, Source};
 use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot, PAGE_SIZE};
 
 use crate::accounts::CpuTime;
-use crate::contents::{mark, Contents, VERSION_BYTES};
+use crate::contents::Contents;
 use crate::cpu::{CodecCost, Paging};
 use crate::disk::{Direction, Disk, Place, Traffic};
-use crate::residents::Residents;
-
-/// Pages taken in one go, as the pager and the kernel do.
-const BATCH: usize = 32;
-/// Pages that may wait to be folded beside the program: the pager's staging ring.
-const STAGING_PAGES: usize = 512;
-/// Pages that leave more than this are kept as they are (`pleat_codec::KEEP_BYTES_MAX`).
-const KEEP_BYTES_MAX: u64 = pleat_codec::KEEP_BYTES_MAX as u64;
+use crate::files::{FileRead, WriteBack};
+use crate::meter::Meter;
+use crate::reclaim::{Fold, STAGING_PAGES};
 
 /// A CPU at work: its time goes on and somebody's account is charged.
 pub struct Turn<'a> {
@@ -36,6 +29,7 @@ pub struct Turn<'a> {
 }
 
 /// What costs how much, and where folding happens.
+#[derive(Clone, Copy, Debug)]
 pub struct Costs {
     /// Faults and evictions.
     pub paging: Paging,
@@ -47,8 +41,10 @@ pub struct Costs {
     pub submit_ns: u64,
     /// Whether pages are folded beside the program.
     pub beside: bool,
-    /// Most writes under way at once.
+    /// Most clusters on their way to the swap file at once.
     pub writes_max: usize,
+    /// Most pages on their way to their files at once.
+    pub written_back_max: usize,
 }
 
 /// How a fault went.
@@ -58,76 +54,92 @@ pub enum Answer {
     Placed,
     /// It will have been read by then: `arrive` is next.
     Reading(u64),
-    /// There is no memory: ask again when there is.
+    /// It is just being written to its file, until then: `retry` is next.
+    Leaving(u64),
+    /// There is no memory: `retry` is next when there is.
     Stalled,
-}
-
-/// A page that waits to be folded.
-struct Fold {
-    body: BodyId,
-    slot: StagingSlot,
-    /// What the page compresses to.
-    bytes: u64,
-    version: u64,
 }
 
 /// A job's memory.
 pub struct Memory {
-    engine: Engine,
-    costs: Costs,
-    disk: Disk,
+    pub(crate) engine: Engine,
+    pub(crate) costs: Costs,
+    pub(crate) disk: Disk,
+    pub(crate) meter: Meter,
     /// Space of each region.
     spaces: Vec<SpaceId>,
     /// Region of each space.
     regions: Vec<RegionNo>,
+    kinds: Vec<RegionKind>,
     /// Which process a region belongs to, once one touched it.
     owners: Vec<Option<ProcessNo>>,
-    takers: Vec<(SpaceId, u32)>,
-    resident: Residents,
-    folds: VecDeque<Fold>,
-    free_slots: Vec<StagingSlot>,
+    pub(crate) takers: Vec<(SpaceId, u32)>,
+    /// Pages to be folded beside the program, oldest first.
+    pub(crate) folds: VecDeque<Fold>,
+    pub(crate) free_slots: Vec<StagingSlot>,
     /// Clusters on their way and when each is there, soonest first: the device is a queue.
-    writing: VecDeque<(u64, WritePlan)>,
-    contents: Option<Contents>,
+    pub(crate) writing: VecDeque<(u64, WritePlan)>,
+    /// Reads of files under way.
+    pub(crate) reading: Vec<FileRead>,
+    /// Pages on their way to their files, soonest first.
+    pub(crate) writing_back: VecDeque<WriteBack>,
+    /// Pages that have got there.
+    pub(crate) written_back: Vec<(SpaceId, PageNo)>,
+    /// A write ended since the last look.
+    pub(crate) has_news: bool,
+    pub(crate) contents: Option<Contents>,
     /// Buffers, kept for their memory.
     plan: FillPlan,
-    victims: Vec<(SpaceId, PageNo)>,
-    spare_plans: Vec<WritePlan>,
-    page: Box<[u8; PAGE_SIZE]>,
+    pub(crate) victims: Vec<(SpaceId, PageNo)>,
+    pub(crate) spare_plans: Vec<WritePlan>,
+    pub(crate) page: Box<[u8; PAGE_SIZE]>,
 }
 
 impl Turn<'_> {
-    fn spend(&mut self, ns: u64, on: fn(&mut CpuTime) -> &mut u64) {
+    pub(crate) fn spend(&mut self, ns: u64, on: fn(&mut CpuTime) -> &mut u64) {
         self.now += ns;
         *on(self.cpu) += ns;
     }
 
-    fn fault(&mut self, ns: u64) {
+    pub(crate) fn fault(&mut self, ns: u64) {
         self.spend(ns, |cpu| &mut cpu.fault_ns);
+    }
+
+    pub(crate) fn submit(&mut self, ns: u64) {
+        self.spend(ns, |cpu| &mut cpu.submit_ns);
     }
 }
 
 impl Memory {
     /// Memory of which nothing is used yet.
-    pub fn new(mut engine: Engine, costs: Costs, disk: Disk, regions: usize) -> Memory {
-        let spaces: Vec<SpaceId> = (0..regions).map(|_| engine.add_space()).collect();
+    pub fn new(mut engine: Engine, costs: Costs, disk: Disk, kinds: &[RegionKind]) -> Memory {
+        let add = |kind: &RegionKind| match kind {
+            RegionKind::Anonymous => engine.add_space(),
+            RegionKind::File => engine.add_file(),
+        };
+        let spaces: Vec<SpaceId> = kinds.iter().map(add).collect();
         let last = spaces.iter().map(|space| space.0 as usize + 1).max();
-        let mut region_of = vec![RegionNo(0); last.unwrap_or(0)];
+        let mut regions = vec![RegionNo(0); last.unwrap_or(0)];
         for (region, space) in spaces.iter().enumerate() {
-            region_of[space.0 as usize] = RegionNo(region as u32);
+            regions[space.0 as usize] = RegionNo(region as u32);
         }
         Memory {
+            meter: Meter::new(&costs),
             engine,
             costs,
             disk,
             takers: spaces.iter().map(|&space| (space, u32::MAX)).collect(),
             owners: vec![None; spaces.len()],
-            resident: Residents::new(spaces.len()),
+            kinds: kinds.to_vec(),
             spaces,
-            regions: region_of,
+            regions,
             folds: VecDeque::new(),
-            free_slots: (0..STAGING_PAGES as u32).map(StagingSlot).collect(),
+            free_slots: (0..STAGING_PAGES).map(StagingSlot).collect(),
             writing: VecDeque::new(),
+            reading: Vec::new(),
+            writing_back: VecDeque::new(),
+            written_back: Vec::new(),
+            has_news: false,
             contents: None,
             plan: FillPlan::default(),
             victims: Vec::new(),
@@ -144,12 +156,11 @@ impl Memory {
     /// A reference: answers whether the page is in memory. The hot path of a whole simulation.
     #[inline]
     pub fn touch(&mut self, reference: &Reference) -> bool {
-        let present = self.resident.contains(reference.region, reference.page);
-        if present {
-            if let Some(contents) = &mut self.contents {
-                let page = (self.spaces[reference.region.0 as usize], reference.page);
-                contents.touch(page, reference.access == pleat_trace::Access::Write);
-            }
+        let space = self.spaces[reference.region.0 as usize];
+        let write = reference.access == Access::Write;
+        let present = self.engine.touch(space, reference.page, write);
+        if let Some(contents) = self.contents.as_mut().filter(|_| present) {
+            contents.touch((space, reference.page), write);
         }
         present
     }
@@ -161,13 +172,18 @@ impl Memory {
         self.retry(turn, reference)
     }
 
-    /// The same fault again, after [`Answer::Stalled`].
+    /// The same fault again.
     pub fn retry(&mut self, turn: &mut Turn, reference: &Reference) -> Answer {
         self.catch_up(turn.now);
         self.reclaim(turn);
         let (space, page) = (self.spaces[reference.region.0 as usize], reference.page);
         loop {
             match self.engine.fault(space, page, false, &mut self.plan) {
+                FaultAnswer::Fill if self.plan.items[0] == FillItem::File => {
+                    let pages = self.plan.items.len() as u64;
+                    let done = self.read_file(turn, space, PageRange::new(page, pages));
+                    return Answer::Reading(done);
+                }
                 FaultAnswer::Fill => {
                     self.place(turn, space, page);
                     return Answer::Placed;
@@ -175,7 +191,8 @@ impl Memory {
                 FaultAnswer::Read(request) => return Answer::Reading(self.read(turn, request)),
                 // Whoever answers the fault folds too when that is what is waited for.
                 FaultAnswer::NoMemory if self.fold_beside(turn) => self.reclaim(turn),
-                FaultAnswer::Wait | FaultAnswer::NoMemory => return Answer::Stalled,
+                FaultAnswer::NoMemory => return Answer::Stalled,
+                FaultAnswer::Wait => return Answer::Leaving(self.back_at((space, page))),
             }
         }
     }
@@ -184,19 +201,34 @@ impl Memory {
     pub fn arrive(&mut self, turn: &mut Turn, reference: &Reference) -> Answer {
         self.catch_up(turn.now);
         let (space, page) = (self.spaces[reference.region.0 as usize], reference.page);
+        // Another process waited for the same page and was quicker.
+        if self.engine.touch(space, page, false) {
+            return Answer::Placed;
+        }
         match self.engine.fault(space, page, true, &mut self.plan) {
+            FaultAnswer::Fill if self.plan.items[0] == FillItem::File => {
+                let Some(pages) = self.file_pages_read(space, page) else {
+                    return self.retry(turn, reference);
+                };
+                self.plan.items.truncate(pages as usize);
+                self.place(turn, space, page);
+            }
             FaultAnswer::Fill => self.place(turn, space, page),
             FaultAnswer::Read(request) => self.place_read(turn, (space, page), request),
-            FaultAnswer::Wait | FaultAnswer::NoMemory => return Answer::Stalled,
+            FaultAnswer::NoMemory => unreachable!("urgent faults are served"),
+            FaultAnswer::Wait => return Answer::Leaving(self.back_at((space, page))),
         }
         Answer::Placed
     }
 
     fn read(&mut self, turn: &mut Turn, request: ReadRequest) -> u64 {
-        turn.spend(self.costs.submit_ns, |cpu| &mut cpu.submit_ns);
+        turn.submit(self.costs.submit_ns);
         let place = Place::Swap(request.offset);
         let bytes = u64::from(request.bytes);
-        self.disk.submit(turn.now, Direction::Read, place, bytes)
+        let done = self.disk.submit(turn.now, Direction::Read, place, bytes);
+        self.meter.read(done - turn.now, 1);
+        self.tell_costs();
+        done
     }
 
     fn place_read(&mut self, turn: &mut Turn, page: (SpaceId, PageNo), request: ReadRequest) {
@@ -204,7 +236,7 @@ impl Memory {
         if let Some(contents) = &mut self.contents {
             contents.fill_read(page, &request);
         }
-        self.filled(page.0, PageRange::new(page.1, 1));
+        self.engine.filled(page.0, PageRange::new(page.1, 1));
     }
 
     /// Carries the fill plan out.
@@ -213,6 +245,7 @@ impl Memory {
         for (nth, &item) in plan.items.iter().enumerate() {
             match item {
                 FillItem::Resident => {}
+                FillItem::File => turn.fault(self.costs.paging.map_ns),
                 FillItem::Zero | FillItem::Same(_) | FillItem::Staged(_) => {
                     turn.fault(self.costs.copy_ns + self.costs.paging.map_ns);
                 }
@@ -222,16 +255,9 @@ impl Memory {
                 contents.fill((space, page.plus(nth as u64)), item, &plan);
             }
         }
-        self.filled(space, PageRange::new(page, plan.items.len() as u64));
-        self.plan = plan;
-    }
-
-    fn filled(&mut self, space: SpaceId, range: PageRange) {
+        let range = PageRange::new(page, plan.items.len() as u64);
         self.engine.filled(space, range);
-        let region = self.regions[space.0 as usize];
-        for page in range.pages() {
-            self.resident.insert(region, page);
-        }
+        self.plan = plan;
     }
 
     fn unfold(&mut self, turn: &mut Turn, codec: CodecId) {
@@ -244,157 +270,32 @@ impl Memory {
         turn.fault(self.costs.paging.map_ns);
     }
 
-    /// Takes pages away as long as the engine wants frames.
-    fn reclaim(&mut self, turn: &mut Turn) {
-        self.write(turn);
-        loop {
-            let wanted = self.engine.frames_wanted() as usize;
-            let want = wanted.min(BATCH).min(self.free_slots.len());
-            if want == 0 {
-                return;
-            }
-            let mut victims = std::mem::take(&mut self.victims);
-            victims.clear();
-            self.engine.choose_victims(&self.takers, want, &mut victims);
-            for &page in &victims {
-                self.take(turn, page);
-            }
-            let chosen = victims.len();
-            self.victims = victims;
-            self.write(turn);
-            if chosen == 0 {
-                return;
-            }
-        }
-    }
-
-    fn take(&mut self, turn: &mut Turn, page: (SpaceId, PageNo)) {
-        turn.spend(self.costs.paging.evict_ns, |cpu| &mut cpu.evict_ns);
-        let region = self.regions[page.0 .0 as usize];
-        self.resident.remove(region, page.1);
-        let slot = self.free_slots.pop().expect("victims are as many as slots");
-        let contents = &mut self.contents;
-        let version = contents
-            .as_mut()
-            .map_or(0, |contents| contents.take(page, slot));
-        let Some(body) = self.engine.taken(page.0, page.1, slot) else {
-            return self.free_slots.push(slot);
-        };
-        let bytes = u64::from(turn.source.compressed_bytes(region, page.1));
-        let fold = Fold {
-            body,
-            slot,
-            bytes,
-            version,
-        };
-        if self.costs.beside {
-            self.folds.push_back(fold);
-        } else {
-            self.fold(turn, fold);
-        }
-    }
-
-    fn fold(&mut self, turn: &mut Turn, fold: Fold) {
-        let folded = self.folded(turn, &fold);
-        let len = match folded {
-            Folded::Same(_) => 0,
-            Folded::Bytes { len, .. } => len,
-        };
-        self.engine.folded(fold.body, folded, &self.page[..len]);
-        self.free_slots.push(fold.slot);
-    }
-
-    /// What folding makes of a page, and what that costs.
-    fn folded(&mut self, turn: &mut Turn, fold: &Fold) -> Folded {
-        if fold.bytes == 0 {
-            turn.spend(self.costs.copy_ns, |cpu| &mut cpu.compress_ns);
-            return Folded::Same(fold.version);
-        }
-        let codec = self.costs.codec;
-        turn.spend(codec.compress_ns, |cpu| &mut cpu.compress_ns);
-        if self.contents.is_some() {
-            mark(&mut self.page, fold.version);
-        }
-        let bytes = (fold.bytes * codec.size_percent / 100).max(VERSION_BYTES as u64);
-        if bytes > KEEP_BYTES_MAX || codec.compress_ns == 0 {
-            return Folded::Bytes {
-                codec: CodecId::RAW,
-                len: PAGE_SIZE,
-            };
-        }
-        Folded::Bytes {
-            codec: CodecId(1),
-            len: bytes as usize,
-        }
-    }
-
-    /// Folds one page beside the program; answers whether there was one.
-    pub fn fold_beside(&mut self, turn: &mut Turn) -> bool {
-        self.catch_up(turn.now);
-        let Some(fold) = self.folds.pop_front() else {
-            return false;
-        };
-        self.fold(turn, fold);
-        self.write(turn);
-        true
-    }
-
-    /// Pages that wait to be folded beside the program.
-    pub fn folds_waiting(&self) -> usize {
-        self.folds.len()
-    }
-
-    /// Writes clusters, as long as the engine wants that and not too many are under way.
-    fn write(&mut self, turn: &mut Turn) {
-        while self.writing.len() < self.costs.writes_max && self.engine.write_wanted() {
-            let mut plan = self.spare_plans.pop().unwrap_or_default();
-            if !self.engine.plan_write(&mut plan) {
-                return self.spare_plans.push(plan);
-            }
-            turn.spend(self.costs.submit_ns, |cpu| &mut cpu.submit_ns);
-            if let Some(contents) = &mut self.contents {
-                contents.write(&plan);
-            }
-            let (place, bytes) = (Place::Swap(plan.offset), plan.bytes.len() as u64);
-            let done = self.disk.submit(turn.now, Direction::Write, place, bytes);
-            self.writing.push_back((done, plan));
-        }
-    }
-
-    /// When the next write will be done.
-    pub fn next_written(&self) -> Option<u64> {
-        self.writing.front().map(|&(done, _)| done)
-    }
-
-    /// Reports everything written by `now`.
-    pub fn catch_up(&mut self, now: u64) {
-        while self.next_written().is_some_and(|done| done <= now) {
-            let (_, plan) = self.writing.pop_front().expect("there is a next one");
-            self.engine.write_done(&plan, WriteOutcome::Done);
-            self.spare_plans.push(plan);
-        }
-    }
-
-    /// Whether a fault that found no memory may find some now.
-    pub fn has_room(&self) -> bool {
-        self.engine.free_bytes() >= PAGE_SIZE as i64
-    }
-
-    /// A process has ended: its memory is free.
+    /// A process has ended: its memory is free. Files stay.
     pub fn end(&mut self, process: ProcessNo) {
         for region in 0..self.spaces.len() {
-            if self.owners[region] != Some(process) {
+            let anonymous = self.kinds[region] == RegionKind::Anonymous;
+            if !anonymous || self.owners[region] != Some(process) {
                 continue;
             }
             self.owners[region] = None;
             let space = self.spaces[region];
             self.engine.end_space(space);
             self.takers.retain(|taker| taker.0 != space);
-            self.resident.end(RegionNo(region as u32));
             if let Some(contents) = &mut self.contents {
                 contents.end(space);
             }
         }
+    }
+
+    /// Which region a space holds.
+    pub(crate) fn region(&self, space: SpaceId) -> RegionNo {
+        self.regions[space.0 as usize]
+    }
+
+    /// Whether a fault that found no memory may find some now, or could make some: what was written
+    /// can be dropped, even where nothing is free yet. Asked again, the answer needs new reasons.
+    pub fn has_room(&mut self) -> bool {
+        std::mem::take(&mut self.has_news) || self.engine.free_bytes() >= PAGE_SIZE as i64
     }
 
     /// Bytes free now; negative when more is used than there is.
@@ -410,5 +311,12 @@ impl Memory {
     /// What the engine counted.
     pub fn counters(&self) -> Counters {
         self.engine.counters()
+    }
+
+    /// Tells the engine now and then what things cost.
+    pub(crate) fn tell_costs(&mut self) {
+        if let Some(costs) = self.meter.due() {
+            self.engine.costs(costs);
+        }
     }
 }

@@ -59,8 +59,8 @@ enum Role {
 enum Pending {
     /// It was being read.
     Arrival(Reference),
-    /// There was no memory.
-    Stall(Reference),
+    /// There was no memory, or the page was leaving.
+    Retry(Reference),
 }
 
 #[derive(Default)]
@@ -258,7 +258,7 @@ impl<'a> Schedule<'a> {
             };
             self.wake(no, now.max(self.actors[no].since));
         }
-        if !self.memory.has_room() {
+        if self.stalled.is_empty() || !self.memory.has_room() {
             return;
         }
         while let Some(no) = self.stalled.pop_front() {
@@ -341,7 +341,7 @@ impl<'a> Schedule<'a> {
             let actor = &mut self.actors[no];
             let pending = actor.pending.take();
             let missed = match pending {
-                Some(Pending::Arrival(reference) | Pending::Stall(reference)) => reference,
+                Some(Pending::Arrival(reference) | Pending::Retry(reference)) => reference,
                 None => {
                     match run_row(self.source, &mut self.memory, process, (actor, now, limit)) {
                         Row::Missed(reference) => reference,
@@ -360,7 +360,7 @@ impl<'a> Schedule<'a> {
             };
             let answer = match pending {
                 None => self.memory.fault(&mut turn, process, &missed),
-                Some(Pending::Stall(_)) => self.memory.retry(&mut turn, &missed),
+                Some(Pending::Retry(_)) => self.memory.retry(&mut turn, &missed),
                 Some(Pending::Arrival(_)) => self.memory.arrive(&mut turn, &missed),
             };
             *now = turn.now;
@@ -374,9 +374,13 @@ impl<'a> Schedule<'a> {
                     actor.pending = Some(Pending::Arrival(missed));
                     return Stop::Reading(done);
                 }
+                Answer::Leaving(done) => {
+                    actor.pending = Some(Pending::Retry(missed));
+                    return Stop::Reading(done);
+                }
                 Answer::Stalled => {
                     actor.stalls += 1;
-                    actor.pending = Some(Pending::Stall(missed));
+                    actor.pending = Some(Pending::Retry(missed));
                     return Stop::Stalled;
                 }
             }
@@ -384,6 +388,7 @@ impl<'a> Schedule<'a> {
     }
 
     fn out_of_memory(&self) -> Failure {
+        eprintln!("{:#?} {}", self.memory.counters(), self.memory.debug());
         Failure::Memory {
             free_bytes: self.memory.free_bytes(),
             stalled: self.stalled.len(),

@@ -1,6 +1,6 @@
 //! A simulation from its parts: machine, preset, amount of memory, source of references.
 
-use pleat_engine::{preset, Engine, Preset, Settings, SwapSettings};
+use pleat_engine::{preset, Engine, Preset, Settings};
 use pleat_trace::Source;
 use pleat_types::PAGE_SIZE;
 
@@ -21,9 +21,7 @@ const RESERVE_MOST: u64 = 16;
 const WRITING_SHARE: u64 = 16;
 const WRITES_MIN: u64 = 2;
 const WRITES_MAX: u64 = 64;
-/// As the pager writes.
-const FRAGMENT_BYTES: u32 = 1024;
-const CLUSTER_BYTES: u32 = 32 << 10;
+const WRITTEN_BACK_MIN: u64 = 32;
 
 /// What the simulated machine is.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,13 +39,11 @@ pub struct Machine {
 /// How memory is managed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Name of the preset.
+    /// Name of the preset, with the parts replaced that follow it: `castro03/codec=wkdm`.
     pub preset: String,
-    /// Name of the codec, if it is not the preset's.
-    pub codec: Option<String>,
     /// All memory that programs and the compressed cache have together.
     pub memory_bytes: u64,
-    /// Who does it; by default a pager for pleat's own preset, and the kernel for all others.
+    /// Who does it; by default a pager for pleat's own presets, and the kernel for all others.
     pub host: Option<Host>,
 }
 
@@ -86,13 +82,13 @@ impl<'a> Simulation<'a> {
         setup: &Setup,
         source: &'a mut dyn Source,
     ) -> Result<Simulation<'a>, Failure> {
-        let preset = named(&setup.preset).map_err(Failure::Setup)?;
+        let preset = preset(&setup.preset).map_err(Failure::Setup)?;
         let engine = engine(&preset, setup.memory_bytes).map_err(Failure::Setup)?;
         let costs = costs(machine, setup, &preset).map_err(Failure::Setup)?;
         let folders = if costs.beside { machine.cpus - 1 } else { 0 };
         let disk = Disk::new(&machine.device);
         Ok(Simulation {
-            memory: Memory::new(engine, costs, disk, source.regions().len()),
+            memory: Memory::new(engine, costs, disk, source.regions()),
             shares: Shares {
                 cpus: machine.cpus.max(1),
                 folders,
@@ -129,30 +125,6 @@ impl<'a> Simulation<'a> {
     }
 }
 
-/// What every other preset is compared with: no compressed cache, pages are swapped as they are.
-const NONE: Preset = Preset {
-    name: "none",
-    codec: "raw",
-    layout: "bins",
-    sizing: "static:0",
-    run_max: 1,
-};
-
-/// Names of all presets, and of `none`.
-pub fn preset_names() -> Vec<&'static str> {
-    let mut names = pleat_engine::preset_names();
-    names.push(NONE.name);
-    names
-}
-
-fn named(name: &str) -> Result<Preset, String> {
-    let found = preset(name).or((name == NONE.name).then_some(NONE));
-    found.ok_or_else(|| {
-        let names = preset_names().join(", ");
-        format!("there is no preset '{name}': choose from {names}")
-    })
-}
-
 fn engine(preset: &Preset, memory_bytes: u64) -> Result<Engine, String> {
     let least = RESERVE_PAGES_MIN * PAGE;
     if memory_bytes < least {
@@ -166,16 +138,11 @@ fn engine(preset: &Preset, memory_bytes: u64) -> Result<Engine, String> {
         reserve_bytes: reserve_bytes(memory_bytes),
         floor_bytes: 0,
         run_max: preset.run_max,
-        swap: Some(SwapSettings {
-            fragment_bytes: FRAGMENT_BYTES,
-            cluster_bytes: CLUSTER_BYTES,
-            max_bytes: None,
-        }),
+        swap: Some(preset.swap(None)),
+        tracks_writes: true,
+        write_out: preset.write_out,
     };
-    let layout = pleat_store::layout_by_name(preset.layout, memory_bytes)
-        .ok_or("there is not so much address space: give less memory")?;
-    let sizing = pleat_policy::sizing_by_name(preset.sizing)?;
-    Ok(Engine::new(settings, layout, sizing))
+    Ok(Engine::new(settings, preset.parts(memory_bytes)?))
 }
 
 fn reserve_bytes(memory_bytes: u64) -> u64 {
@@ -184,20 +151,25 @@ fn reserve_bytes(memory_bytes: u64) -> u64 {
 }
 
 fn costs(machine: &Machine, setup: &Setup, preset: &Preset) -> Result<Costs, String> {
-    let default = if preset.name == "pleat" {
-        Host::Pager
-    } else {
-        Host::Kernel
-    };
-    let host = setup.host.unwrap_or(default);
-    let codec = setup.codec.as_deref().filter(|_| preset.codec != "raw");
-    let writes = setup.memory_bytes / WRITING_SHARE / u64::from(CLUSTER_BYTES);
+    let host = setup.host.unwrap_or_else(|| usual_host(preset));
+    let writing = setup.memory_bytes / WRITING_SHARE;
+    let clusters = writing / u64::from(preset.cluster_bytes);
     Ok(Costs {
         paging: machine.cpu.paging(host),
-        codec: machine.cpu.codec(codec.unwrap_or(preset.codec))?,
+        codec: machine.cpu.codec(&preset.codec)?,
         copy_ns: machine.cpu.copy_ns,
         submit_ns: machine.cpu.submit_ns,
         beside: host == Host::Pager && machine.cpus > 1,
-        writes_max: writes.clamp(WRITES_MIN, WRITES_MAX) as usize,
+        writes_max: clusters.clamp(WRITES_MIN, WRITES_MAX) as usize,
+        written_back_max: (writing / PAGE).max(WRITTEN_BACK_MIN) as usize,
     })
+}
+
+fn usual_host(preset: &Preset) -> Host {
+    let base = preset.name.split('/').next();
+    if base == Some("pleat") || base == Some("static") {
+        Host::Pager
+    } else {
+        Host::Kernel
+    }
 }

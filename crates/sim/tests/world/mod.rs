@@ -44,7 +44,6 @@ impl Run {
         };
         let setup = Setup {
             preset: self.preset.into(),
-            codec: None,
             memory_bytes: self.memory_bytes,
             host: None,
         };
