@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn nothing_is_compressed_when_raw_was_chosen() {
-        let mut folder = Folder::new(Arc::new(Choice::parse("raw").unwrap()));
+        let mut folder = Folder::new(&Arc::new(Choice::parse("raw").unwrap()));
         let page: Page = std::array::from_fn(|i| (i / 64) as u8);
         let mut out = [0; PAGE_SIZE];
         let folded = folder.fold(&page, PageKind::Anonymous, &mut out);

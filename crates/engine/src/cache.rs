@@ -18,6 +18,10 @@ use crate::recompress::Copied;
 use crate::swap::Swap;
 use crate::{BodyId, Counters, Settings, WriteOut};
 
+/// The compressed cache never takes the last part of the budget, 1/32, whatever the policy says: some
+/// have no bound at all, and programs run in what is not compressed.
+const LEAST_OUTSIDE: u64 = 32;
+
 /// What the engine knows of memory outside the compressed cache, for the sizing policy.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Outside {
@@ -240,7 +244,8 @@ impl Cache {
     /// without asking again. (castro03 releases the oldest page at once and tries again.)
     fn store_growing(&mut self, bytes: &[u8]) -> Handle {
         let view = self.view();
-        let granted = !self.can_shrink() || self.sizing.may_grow(&view);
+        let leaves_room = view.cache_bytes < self.budget_bytes - self.budget_bytes / LEAST_OUTSIDE;
+        let granted = !self.can_shrink() || (leaves_room && self.sizing.may_grow(&view));
         let before = self.layout.usage().frames_bytes;
         let handle = self.layout.insert(bytes, Growth::Allowed).expect(
             "the compressed cache outgrew the address space of its layout, twice the budget: \

@@ -2,7 +2,7 @@
 //!
 //! A new policy is one file and one line here.
 
-use crate::{Balance, Castro03, Cervera99, Cpc08, Douglis93, Kaplan99, Sizing, Static};
+use crate::{Balance, Castro03, Cervera99, Cpc08, Douglis93, Kaplan99, Pleat, Sizing, Static};
 
 /// Makes a policy from its parameter, `None` where there is none.
 type Make = fn(Option<&str>) -> Result<Box<dyn Sizing>, String>;
@@ -18,7 +18,7 @@ struct Entry {
 }
 
 /// Every policy, in alphabetical order.
-const POLICIES: [Entry; 9] = [
+const POLICIES: [Entry; 10] = [
     bare("aggressive", |_| boxed(Ok(Castro03::aggressive()))),
     Entry {
         name: "balance",
@@ -37,6 +37,9 @@ const POLICIES: [Entry; 9] = [
         boxed(text.map_or(Ok(Douglis93::default()), Douglis93::from_text))
     }),
     bare("kaplan99", |_| boxed(Ok(Kaplan99::default()))),
+    optional("pleat", &["LEAST%,MOST%"], |text| {
+        boxed(text.map_or(Ok(Pleat::default()), Pleat::from_text))
+    }),
     bare("sluggish", |_| boxed(Ok(Castro03::sluggish()))),
     Entry {
         name: "static",

@@ -47,6 +47,18 @@ impl Distances {
         self.bins.iter_mut().for_each(|count| *count *= factor);
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.bins.fill(0.0);
+    }
+
+    pub(crate) fn bins(&self) -> &[f64] {
+        &self.bins
+    }
+
+    pub(crate) fn bins_mut(&mut self) -> &mut [f64] {
+        &mut self.bins
+    }
+
     pub(crate) fn sums(&self) -> Sums {
         let running = self.bins.iter().scan(0.0, |sum, count| {
             *sum += count;

@@ -15,6 +15,9 @@ mod douglis93;
 mod fixed;
 mod kaplan99;
 mod notation;
+mod pleat;
+mod unseen;
+mod work_function;
 
 pub use admission::{admission_by_name, admission_names, Admission, Candidate};
 pub use balance::Balance;
@@ -25,6 +28,7 @@ pub use cpc08::Cpc08;
 pub use douglis93::Douglis93;
 pub use fixed::Static;
 pub use kaplan99::Kaplan99;
+pub use pleat::Pleat;
 
 use pleat_types::PAGE_SIZE;
 

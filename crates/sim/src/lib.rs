@@ -29,6 +29,7 @@ mod disk;
 mod files;
 mod memory;
 mod meter;
+pub mod model;
 mod reclaim;
 mod schedule;
 mod simulation;

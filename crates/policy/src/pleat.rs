@@ -1,0 +1,246 @@
+//! pleat's own sizing: the split between uncompressed and compressed memory that minimises stall time.
+//!
+//! With n page frames of which k hold compressed pages at ratio r, what a page costs that is wanted at
+//! LRU distance d follows from where it is:
+//!
+//! ```text
+//! d   0 ............... n - k ............... n - k + k / r ...............
+//!     uncompressed: 0     | compressed: C + D |  on disk: C + R + W
+//! ```
+//!
+//! (C, D, R, W: compress the page that leaves in exchange, decompress, read, write; as the driver measures
+//! them.) Distances of pages that come back are seen wherever they come from, so for every size on a grid
+//! it is known what the last touches would have cost with it, except for pages that are uncompressed now:
+//! those stall nobody and tell nothing. For them `unseen.rs` has an estimate.
+//!
+//! Moving costs, too: a cache that grows compresses what it takes in, one that shrinks writes what it
+//! loses. When to move is therefore the question of a metrical task system on a line, and the answer
+//! is the *work function* (Borodin, Linial, Saks, "An optimal on-line algorithm for metrical task systems",
+//! JACM 1992): for each size, the least that the past could have cost if one had to be there now. It moves
+//! when what staying has cost more equals the cost of the move. So it is quick where much is to be gained,
+//! slow where little is, forgets in proportion to the size of memory, and has no thresholds.
+
+use pleat_types::PAGE_SIZE;
+
+use crate::distances::Distances;
+use crate::notation::percent;
+use crate::unseen::Unseen;
+use crate::work_function::WorkFunction;
+use crate::{Advice, Backed, CacheView, Costs, Giver, List, Refault, Sizing, Tier};
+
+/// Sizes compared: so many steps of the budget.
+const STEPS: usize = 64;
+/// Least and largest share of the budget, unless said otherwise, per cent.
+const LEAST_PERCENT: u64 = 0;
+const MOST_PERCENT: u64 = 90;
+/// "We begin with the assumption that compressed caching is useful" (castro03, section 3).
+const FIRST_STEP: usize = STEPS / 2;
+/// Touches between two decisions, at most, and in a memory of so many pages one for each.
+const BATCH_MAX: u64 = 1024;
+const BATCH_MIN: u64 = 64;
+const PAGES_PER_TOUCH: u64 = 16;
+/// Distances are known to a few per cent, and pages do not compress alike: the compressed part is taken
+/// to reach this much of what it should.
+const REACH_CERTAIN: f64 = 0.95;
+/// Before any page was compressed, pages are taken to compress to a half.
+const RATIO: f64 = 0.5;
+
+/// The touches since the last decision, and what was learned from those before.
+#[derive(Debug)]
+pub struct Pleat {
+    least_step: usize,
+    most_step: usize,
+    /// The bound, in steps of the budget.
+    step: usize,
+    batch: Distances,
+    touches: u64,
+    /// Of these, pages backed by swap: they are written before they can be read.
+    swap_touches: u64,
+    unseen: Unseen,
+    work: WorkFunction,
+    ratio: f64,
+    costs: Costs,
+}
+
+impl Default for Pleat {
+    fn default() -> Pleat {
+        Pleat::within(LEAST_PERCENT, MOST_PERCENT)
+    }
+}
+
+impl Pleat {
+    /// Reads what follows `pleat:`.
+    ///
+    /// # Errors
+    /// A message that shows how to write it.
+    pub fn from_text(text: &str) -> Result<Pleat, String> {
+        let shares = text.split_once(',').and_then(|(least, most)| {
+            let most = percent(most, 1..=100)?;
+            Some((percent(least, 0..=most)?, most))
+        });
+        let (least, most) = shares.ok_or_else(|| {
+            format!(
+                "pleat:{text}: write the least and the largest share of the budget, \
+                 as in pleat:{LEAST_PERCENT}%,{MOST_PERCENT}%"
+            )
+        })?;
+        Ok(Pleat::within(least, most))
+    }
+
+    fn within(least_percent: u64, most_percent: u64) -> Pleat {
+        let most_step = most_percent as usize * STEPS / 100;
+        let least_step = (least_percent as usize * STEPS)
+            .div_ceil(100)
+            .min(most_step);
+        Pleat {
+            least_step,
+            most_step,
+            step: FIRST_STEP.clamp(least_step, most_step),
+            batch: Distances::new(),
+            touches: 0,
+            swap_touches: 0,
+            unseen: Unseen::new(),
+            work: WorkFunction::new(STEPS + 1),
+            ratio: RATIO,
+            costs: Costs::default(),
+        }
+    }
+
+    fn bound_bytes(&self, view: &CacheView) -> u64 {
+        view.budget_bytes / STEPS as u64 * self.step as u64
+    }
+
+    /// Looks at the touches since the last time and moves the bound where that pays.
+    fn decide(&mut self, view: &CacheView) {
+        self.ratio = view.ratio().unwrap_or(self.ratio);
+        let memory = Memory::of(view);
+        self.unseen
+            .complete(&mut self.batch, memory.uncompressed, memory.usable);
+        let stalls = self.stalls_ns(memory.usable);
+        let pages_per_step = view.budget_bytes as f64 / (PAGE_SIZE * STEPS) as f64 / self.ratio;
+        let move_ns = pages_per_step * (self.costs.compress_ns as f64 + self.costs.write_ns as f64);
+        let step = self.work.serve(&stalls, move_ns, self.step);
+        self.step = step.clamp(self.least_step, self.most_step);
+        self.batch.clear();
+        (self.touches, self.swap_touches) = (0, 0);
+    }
+
+    /// What the touches of this batch would have cost with each size of the cache.
+    fn stalls_ns(&self, usable: f64) -> Vec<f64> {
+        let sums = self.batch.sums();
+        let hit_ns = (self.costs.compress_ns as f64) + self.costs.decompress_ns as f64;
+        let written = self.swap_touches as f64 / self.touches.max(1) as f64;
+        let write_ns = self.costs.write_ns as f64 * written;
+        let miss_ns = self.costs.compress_ns as f64 + self.costs.read_ns as f64 + write_ns;
+        let stall = |step: usize| {
+            let cache = step as f64 / STEPS as f64;
+            let uncompressed = (usable - cache).max(0.0);
+            let reach = uncompressed + cache / self.ratio * REACH_CERTAIN;
+            sums.between(uncompressed, reach) * hit_ns + sums.from(reach) * miss_ns
+        };
+        (0..=STEPS).map(stall).collect()
+    }
+}
+
+/// How memory is used now, in budgets.
+struct Memory {
+    uncompressed: f64,
+    /// All that pages are in, compressed or not: the budget less what else is in it.
+    usable: f64,
+}
+
+impl Memory {
+    fn of(view: &CacheView) -> Memory {
+        let budget = view.budget_bytes.max(1) as f64;
+        let uncompressed = view.resident_pages as f64 * PAGE_SIZE as f64 / budget;
+        let usable = uncompressed + view.cache_bytes as f64 / budget;
+        Memory {
+            uncompressed: uncompressed.min(1.0),
+            // While memory is free, what is in it is no measure of it.
+            usable: usable.clamp(0.75, 1.0),
+        }
+    }
+}
+
+impl Sizing for Pleat {
+    fn name(&self) -> &'static str {
+        "pleat"
+    }
+
+    fn may_grow(&mut self, view: &CacheView) -> bool {
+        view.cache_bytes < self.bound_bytes(view)
+    }
+
+    fn hit(&mut self, _list: List, view: &CacheView) -> Advice {
+        if view.cache_bytes > self.bound_bytes(view) {
+            Advice::Shrink
+        } else {
+            Advice::Keep
+        }
+    }
+
+    fn refault(&mut self, refault: Refault, view: &CacheView) {
+        // Costs the same whatever the size.
+        if refault.tier == Tier::Staged {
+            return;
+        }
+        let pages = view.budget_bytes / PAGE_SIZE as u64;
+        self.batch.add(refault.distance_pages, pages, 1.0);
+        self.touches += 1;
+        self.swap_touches += u64::from(refault.backed == Backed::BySwap);
+        if self.touches >= (pages / PAGES_PER_TOUCH).clamp(BATCH_MIN, BATCH_MAX) {
+            self.decide(view);
+        }
+    }
+
+    fn giver(&mut self, view: &CacheView) -> Giver {
+        if view.cache_bytes > self.bound_bytes(view) {
+            Giver::Compressed
+        } else {
+            Giver::Uncompressed
+        }
+    }
+
+    fn costs(&mut self, costs: Costs) {
+        self.costs = costs;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_starts_with_half_of_the_budget_within_its_bounds() {
+        for (text, percent) in [("0%,90%", 50), ("0%,25%", 25), ("75%,100%", 75)] {
+            let mut policy = Pleat::from_text(text).unwrap();
+            let view = |cache_bytes| CacheView {
+                budget_bytes: 6400,
+                cache_bytes,
+                ..CacheView::default()
+            };
+            assert!(policy.may_grow(&view(64 * percent - 1)), "{text}");
+            assert!(!policy.may_grow(&view(64 * percent)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_above_the_bound_is_given_back() {
+        let mut policy = Pleat::default();
+        let view = CacheView {
+            budget_bytes: 6400,
+            cache_bytes: 3201,
+            ..CacheView::default()
+        };
+        assert_eq!(policy.giver(&view), Giver::Compressed);
+        assert_eq!(policy.hit(List::Profit, &view), Advice::Shrink);
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_an_example() {
+        for text in ["", "60%", "60%,50%", "0%,0%", "0%,101%", "0,90"] {
+            let error = Pleat::from_text(text).unwrap_err();
+            assert!(error.contains("pleat:0%,90%"), "{text}: {error}");
+        }
+    }
+}
