@@ -331,4 +331,16 @@ mod tests {
         assert!(store.insert(&[2; 512], Growth::Denied).is_ok());
         assert!(store.is_valid());
     }
+
+    #[test]
+    fn an_item_of_two_blocks_is_refused_when_there_is_address_space_for_one() {
+        let mut store = Blocks::new(0).expect("reserve");
+        let raw = [1; PAGE_SIZE];
+        let last = std::iter::from_fn(|| store.insert(&raw, Growth::Allowed).ok()).last();
+        store.remove(last.expect("some fit"));
+        let before = store.usage();
+        assert_eq!(store.insert(&[2; 512 + 64], Growth::Allowed), Err(Full));
+        assert_eq!(store.usage(), before);
+        assert!(store.insert(&[2; 512], Growth::Allowed).is_ok());
+    }
 }

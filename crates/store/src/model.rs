@@ -347,6 +347,22 @@ fn every_listed_layout_exists_and_no_other() {
 }
 
 #[test]
+fn used_up_addresses_are_an_error_and_what_is_stored_stays() {
+    let page = item_bytes(0, PAGE_SIZE);
+    for name in layout_names() {
+        let mut store = layout_by_name(name, 0).expect("listed");
+        let insert = || store.insert(&page, Growth::Allowed).ok();
+        let handles: Vec<Handle> = std::iter::from_fn(insert).collect();
+        assert_eq!(store.usage().items, handles.len() as u64, "{name}");
+        store.remove(handles[1]);
+        assert!(store.insert(&page, Growth::Allowed).is_ok(), "{name}");
+        let mut read = Vec::new();
+        store.read_into(handles[0], &mut read);
+        assert!(read == page, "{name}");
+    }
+}
+
+#[test]
 fn a_removed_handle_is_refused() {
     for name in layout_names() {
         let refused = std::panic::catch_unwind(|| {

@@ -144,11 +144,10 @@ impl Ring {
     /// Takes an item, still in `order`, off the account of a slot that it reaches into.
     fn leave(&mut self, slot: u32, handle: u32) {
         let item = self.items[handle];
-        let next = item.next();
-        let next_is_here = next != NONE && reaches_into(&self.items[next], slot);
         let frame = &mut self.frames[slot as usize];
         if frame.first == handle {
-            frame.first = if next_is_here { next } else { NONE };
+            // The next one is in this slot too, or else nothing is.
+            frame.first = item.next();
         }
         frame.live -= 1;
         frame.dirty -= u16::from(!item.is_clean());
@@ -195,10 +194,6 @@ impl Ring {
 /// The one or two slots that an item is in.
 fn slots_of(item: &Placed) -> impl Iterator<Item = u32> {
     item.frame..=item.frame + u32::from(item.end() > PAGE_SIZE)
-}
-
-fn reaches_into(item: &Placed, slot: u32) -> bool {
-    slots_of(item).any(|other| other == slot)
 }
 
 impl Layout for Ring {
