@@ -20,7 +20,7 @@ use pleat_types::PAGE_SIZE;
 
 use crate::arena::Arena;
 use crate::layout::{Full, Growth, Handle, Layout, Usage};
-use crate::slab::{grow_gently, Slab};
+use crate::slab::{grow_gently, Record, Slab};
 
 /// Item sizes are rounded up to this many bytes.
 const GRANULE_BYTES: usize = 32;
@@ -47,7 +47,6 @@ struct Item(u64);
 
 impl Item {
     const LEN_BITS: u32 = 13;
-    const VACANT: Item = Item(0);
 
     fn new(at: usize, len: usize) -> Self {
         Item((at as u64) << Self::LEN_BITS | len as u64)
@@ -60,6 +59,17 @@ impl Item {
 
     fn len(self) -> usize {
         (self.0 & ((1 << Self::LEN_BITS) - 1)) as usize
+    }
+}
+
+/// The next free handle is where the slot was.
+impl Record for Item {
+    fn vacant(next_free: u32) -> Self {
+        Item::new(next_free as usize, 0)
+    }
+
+    fn next_free(&self) -> u32 {
+        self.at() as u32
     }
 }
 
@@ -269,7 +279,7 @@ impl Layout for Bins {
         let item = self.item(handle);
         let index = bin_of(item.len());
         self.fill_hole_from_top(index, item.at());
-        self.items.free(handle.0, Item::VACANT);
+        self.items.free(handle.0);
         self.payload_bytes -= item.len() as u64;
         let bin = self.bins[index];
         if bin.top == 0 {

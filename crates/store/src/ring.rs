@@ -230,7 +230,7 @@ impl Layout for Ring {
             self.leave(slot, handle.0);
         }
         self.order.detach(self.items.records_mut(), handle.0);
-        self.items.free(handle.0, Placed::VACANT);
+        self.items.free(handle.0);
         self.payload_bytes -= item.len() as u64;
         if self.items.len() == 0 {
             self.forget_slots();
