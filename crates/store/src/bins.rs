@@ -8,9 +8,14 @@
 //! ```
 //!
 //! An item goes on top of its bin. When one is removed, the item on top moves into its place: at
-//! most one copy, and what is lost is only the rounding to 32 bytes, 12 bytes of tables per item
-//! and some frames on top of each bin (slack), kept so that a bin that goes up and down does not
-//! give back and fault in the same frame again and again. Slots ignore frame boundaries.
+//! most one copy, and what is lost is only the rounding to 32 bytes, 12 to 13 bytes per item (its
+//! handle in the slot, its entry in a table) and some frames on top of each bin (slack), kept so
+//! that a bin that goes up and down does not give back and fault in the same frame again and
+//! again. Slots ignore frame boundaries.
+//!
+//! Measured with the example `churn` on the folded pages of nine programs and file collections,
+//! 64 MiB each: 1.008 to 1.047 bytes held per byte of items after random churn, tables included,
+//! where zsmalloc holds 1.025 to 1.095, and 1.021 to 1.053 once compacted.
 //!
 //! Not in the account: the kernel's page tables, 1/512 of the frames and up to 4 KiB per bin.
 
