@@ -221,7 +221,7 @@ impl Bins {
     }
 
     /// The bytes of an item.
-    pub fn get(&self, handle: Handle) -> &[u8] {
+    fn get(&self, handle: Handle) -> &[u8] {
         let item = self.item(handle);
         self.arena.bytes(item.at() + OWNER_BYTES, item.len())
     }

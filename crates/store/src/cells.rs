@@ -239,7 +239,7 @@ impl Cells {
     }
 
     /// The bytes of an item.
-    pub fn get(&self, handle: Handle) -> &[u8] {
+    fn get(&self, handle: Handle) -> &[u8] {
         let item = self.item(handle);
         let at = self.arena.run_at(item.cell) + item.at as usize;
         self.arena.bytes(at, item.len as usize)

@@ -1,10 +1,10 @@
-//! douglis93's layout: a circular buffer of frames, as long as there are items (section 4.2).
+//! douglis93's layout: a circular buffer of frames, as many as the items need (section 4.2).
 //!
 //! ```text
-//! slot    0      1      2      3      4      5      6      7
-//!       | new  | free | free | clean| clean| dirty| free | dirty|
-//!       |i|    |      |      |i| ii |iiiiii|iii|iii|     |iiii|i|  (an item may span two frames)
-//!        tail ^               ^ oldest
+//! slot      0        1        2        3        4        5        6        7
+//!       |  new   |  free  |  free  | clean  | dirty  | dirty  |  free  | dirty  |
+//!       |item.   |        |        |  item,i|tem,item|,item   |        |  item  |
+//!             ^ tail                 ^ oldest
 //! ```
 //!
 //! An item goes behind the last one. A frame is added where the tail goes on, and a frame whose
