@@ -11,8 +11,8 @@ mod random;
 
 pub use format::{copy, Flaw, Malformed, ReadError, Reader, WriteError, Writer};
 pub use generate::{
-    generator, generators, Common, Generator, Help, Parameter, Parameters, Scan, SpecError,
-    Thrasher, Zipf,
+    generator, generators, Common, Compile, Generator, Hash, Help, Parameter, Parameters,
+    Quicksort, Scan, Sort, SpecError, Stack, Thrasher, Zipf,
 };
 
 use pleat_types::PageNo;
