@@ -154,12 +154,13 @@ impl Engine {
         self.cache.outside.resident_pages = self.pages.present();
         for page in range.pages() {
             self.fill_page(space, page, page == range.start);
+            // A hit may have shrunk the cache by a page of this very range.
+            self.forget_dropped();
         }
         let run_max = self.settings.run_max;
         if let Some(space) = self.spaces.get_mut(&space).filter(|_| !range.is_empty()) {
             space.streams.filled(range, run_max);
         }
-        self.forget_dropped();
     }
 
     fn fill_page(&mut self, id: SpaceId, page: PageNo, demand: bool) {

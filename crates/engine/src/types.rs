@@ -18,8 +18,9 @@ pub struct Settings {
     pub run_max: u32,
     /// The swap file, when there is one. Without it the compressed cache always grows.
     pub swap: Option<SwapSettings>,
-    /// The driver reports every write to memory with `touch`. Then pages read from the swap file keep
-    /// their copy there until they are written to; else they are taken for changed at once.
+    /// The driver reports every write to memory with `touch`, and sends chosen pages away before anything
+    /// else happens. Then pages read from the swap file keep their copy there until they are written to;
+    /// else they are taken for changed at once.
     pub tracks_writes: bool,
     /// What leaves the compressed cache, and when it is written.
     pub write_out: WriteOut,

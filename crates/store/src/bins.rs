@@ -8,9 +8,14 @@
 //! ```
 //!
 //! An item goes on top of its bin. When one is removed, the item on top moves into its place: at
-//! most one copy, and what is lost is only the rounding to 32 bytes, 12 bytes of tables per item
-//! and some frames on top of each bin (slack), kept so that a bin that goes up and down does not
-//! give back and fault in the same frame again and again. Slots ignore frame boundaries.
+//! most one copy, and what is lost is only the rounding to 32 bytes, 12 to 13 bytes per item (its
+//! handle in the slot, its entry in a table) and some frames on top of each bin (slack), kept so
+//! that a bin that goes up and down does not give back and fault in the same frame again and
+//! again. Slots ignore frame boundaries.
+//!
+//! Measured with the example `churn` on the folded pages of nine programs and file collections,
+//! 64 MiB each: 1.008 to 1.047 bytes held per byte of items after random churn, tables included,
+//! where zsmalloc holds 1.025 to 1.095, and 1.021 to 1.053 once compacted.
 //!
 //! Not in the account: the kernel's page tables, 1/512 of the frames and up to 4 KiB per bin.
 
@@ -20,7 +25,7 @@ use pleat_types::PAGE_SIZE;
 
 use crate::arena::Arena;
 use crate::layout::{Full, Growth, Handle, Layout, Usage};
-use crate::slab::{grow_gently, Slab};
+use crate::slab::{grow_gently, Record, Slab};
 
 /// Item sizes are rounded up to this many bytes.
 const GRANULE_BYTES: usize = 32;
@@ -47,7 +52,6 @@ struct Item(u64);
 
 impl Item {
     const LEN_BITS: u32 = 13;
-    const VACANT: Item = Item(0);
 
     fn new(at: usize, len: usize) -> Self {
         Item((at as u64) << Self::LEN_BITS | len as u64)
@@ -60,6 +64,17 @@ impl Item {
 
     fn len(self) -> usize {
         (self.0 & ((1 << Self::LEN_BITS) - 1)) as usize
+    }
+}
+
+/// The next free handle is where the slot was.
+impl Record for Item {
+    fn vacant(next_free: u32) -> Self {
+        Item::new(next_free as usize, 0)
+    }
+
+    fn next_free(&self) -> u32 {
+        self.at() as u32
     }
 }
 
@@ -206,7 +221,7 @@ impl Bins {
     }
 
     /// The bytes of an item.
-    pub fn get(&self, handle: Handle) -> &[u8] {
+    fn get(&self, handle: Handle) -> &[u8] {
         let item = self.item(handle);
         self.arena.bytes(item.at() + OWNER_BYTES, item.len())
     }
@@ -269,7 +284,7 @@ impl Layout for Bins {
         let item = self.item(handle);
         let index = bin_of(item.len());
         self.fill_hole_from_top(index, item.at());
-        self.items.free(handle.0, Item::VACANT);
+        self.items.free(handle.0);
         self.payload_bytes -= item.len() as u64;
         let bin = self.bins[index];
         if bin.top == 0 {

@@ -16,7 +16,7 @@ use pleat_types::PAGE_SIZE;
 use crate::arena::Arena;
 use crate::chain::{Chain, Link, Linked, NONE};
 use crate::layout::{Full, Growth, Handle, Layout, Usage};
-use crate::slab::{grow_gently, Slab};
+use crate::slab::{grow_gently, Record, Slab};
 
 /// The smallest block.
 const UNIT_BYTES: usize = 64;
@@ -33,11 +33,18 @@ struct Item {
     len: u16,
 }
 
-impl Item {
-    const VACANT: Item = Item {
-        blocks: [NONE; BLOCKS_MAX],
-        len: 0,
-    };
+/// The next free handle is where the first block was.
+impl Record for Item {
+    fn vacant(next_free: u32) -> Self {
+        Item {
+            blocks: [next_free; BLOCKS_MAX],
+            len: 0,
+        }
+    }
+
+    fn next_free(&self) -> u32 {
+        self.blocks[0]
+    }
 }
 
 /// One frame of blocks of a size. `free` has a bit for each block without an item.
@@ -162,8 +169,8 @@ impl Layout for Blocks {
             return Err(Full);
         }
         let mut item = Item {
+            blocks: [NONE; BLOCKS_MAX],
             len: bytes.len() as u16,
-            ..Item::VACANT
         };
         let mut rest = bytes;
         for (block, size) in item.blocks.iter_mut().zip(sizes_in(units)) {
@@ -192,7 +199,7 @@ impl Layout for Blocks {
         for (&block, size) in item.blocks.iter().zip(sizes) {
             self.give_back_block(block, size);
         }
-        self.items.free(handle.0, Item::VACANT);
+        self.items.free(handle.0);
         self.payload_bytes -= u64::from(item.len);
     }
 
@@ -330,5 +337,17 @@ mod tests {
         assert_eq!(store.usage(), before);
         assert!(store.insert(&[2; 512], Growth::Denied).is_ok());
         assert!(store.is_valid());
+    }
+
+    #[test]
+    fn an_item_of_two_blocks_is_refused_when_there_is_address_space_for_one() {
+        let mut store = Blocks::new(0).expect("reserve");
+        let raw = [1; PAGE_SIZE];
+        let last = std::iter::from_fn(|| store.insert(&raw, Growth::Allowed).ok()).last();
+        store.remove(last.expect("some fit"));
+        let before = store.usage();
+        assert_eq!(store.insert(&[2; 512 + 64], Growth::Allowed), Err(Full));
+        assert_eq!(store.usage(), before);
+        assert!(store.insert(&[2; 512], Growth::Allowed).is_ok());
     }
 }

@@ -203,7 +203,7 @@ impl Layout for Buffers {
             buffer.live -= 1;
             buffer.dirty -= u16::from(!item.is_clean());
         });
-        self.items.free(handle.0, Placed::VACANT);
+        self.items.free(handle.0);
         self.payload_bytes -= item.len() as u64;
         if self.buffer(item.frame).live == 0 {
             self.arena.give_back_run(item.frame);

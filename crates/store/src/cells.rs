@@ -16,7 +16,7 @@ use pleat_types::PAGE_SIZE;
 use crate::arena::Arena;
 use crate::layout::{Full, Growth, Handle, Layout, Usage};
 use crate::size_index::SizeIndex;
-use crate::slab::{grow_gently, Slab};
+use crate::slab::{grow_gently, Record, Slab};
 
 const NONE: u32 = u32::MAX;
 
@@ -44,16 +44,25 @@ struct Item {
 }
 
 impl Item {
-    const VACANT: Item = Item {
-        cell: NONE,
-        at: 0,
-        len: 0,
-        previous: NONE,
-        next: NONE,
-    };
-
     fn end(&self) -> u16 {
         self.at + self.len
+    }
+}
+
+/// The next free handle is where the cell was.
+impl Record for Item {
+    fn vacant(next_free: u32) -> Self {
+        Item {
+            cell: next_free,
+            at: 0,
+            len: 0,
+            previous: NONE,
+            next: NONE,
+        }
+    }
+
+    fn next_free(&self) -> u32 {
+        self.cell
     }
 }
 
@@ -230,7 +239,7 @@ impl Cells {
     }
 
     /// The bytes of an item.
-    pub fn get(&self, handle: Handle) -> &[u8] {
+    fn get(&self, handle: Handle) -> &[u8] {
         let item = self.item(handle);
         let at = self.arena.run_at(item.cell) + item.at as usize;
         self.arena.bytes(at, item.len as usize)
@@ -282,8 +291,11 @@ impl Layout for Cells {
             (None, Growth::Denied) => return Err(Full),
         };
         let handle = self.items.add(Item {
+            cell,
+            at: 0,
             len: len as u16,
-            ..Item::VACANT
+            previous: NONE,
+            next: NONE,
         });
         let at = self.append(cell, handle);
         self.arena.write(at, bytes);
@@ -299,7 +311,7 @@ impl Layout for Cells {
         let Item { cell, len, .. } = self.item(handle);
         self.unlist(cell);
         self.detach(handle.0);
-        self.items.free(handle.0, Item::VACANT);
+        self.items.free(handle.0);
         self.payload_bytes -= u64::from(len);
         if self.cells[cell as usize].first == NONE {
             self.release_cell(cell);

@@ -2,6 +2,14 @@
 //!
 //! A layout knows sizes and handles, not page identities, and accounts for every byte it holds.
 //!
+//! | name | from | items are |
+//! |---|---|---|
+//! | `bins` | pleat | slots of 128 sizes, each size a stack without holes |
+//! | `cells1`, `cells2`, `cells4` | castro03 | where they fit best in cells of 1, 2 or 4 frames |
+//! | `blocks` | cpc08 | split into at most five power-of-two blocks |
+//! | `buffers` | cervera99 | appended to frames that go to disk as they are |
+//! | `ring` | douglis93 | one behind the other in a circle of frames |
+//!
 //! ```
 //! use pleat_store::{layout_by_name, Growth};
 //! let mut store = layout_by_name("bins", 64 << 20).expect("a known layout");

@@ -1,7 +1,8 @@
 //! Every layout against a map from handles to bytes: random steps, and after each the layout must
-//! hold the same items and its invariants.
+//! hold the same items and its invariants. What a layout says of frames must follow from which
+//! items are clean.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use pleat_types::PAGE_SIZE;
 use proptest::prelude::*;
@@ -23,6 +24,10 @@ enum Step {
         growth: Growth,
     },
     Remove(prop::sample::Index),
+    /// Removes the oldest item but so many.
+    RemoveOld {
+        skip: usize,
+    },
     Relocate,
     SetClean(prop::sample::Index, bool),
     /// Writes the next dirty items; the write fails for every so manieth item.
@@ -56,31 +61,73 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// As of a cache that drops what is oldest: frames go back in order, but for a few that stay long
+/// (the ring's tail meets them again).
+fn step_in_order() -> impl Strategy<Value = Step> {
+    let insert = (200..=4096usize).prop_map(|len| Step::Insert {
+        len,
+        growth: Growth::Allowed,
+    });
+    prop_oneof![
+        40 => insert,
+        34 => (1..3usize).prop_map(|skip| Step::RemoveOld { skip }),
+        1 => Just(Step::RemoveOld { skip: 0 }),
+        2 => any::<prop::sample::Index>().prop_map(Step::Remove),
+        1 => (1..20_000usize, 1..20usize)
+            .prop_map(|(max_bytes, fails)| Step::Write { max_bytes, fails }),
+        1 => Just(Step::DropCleanFrame),
+    ]
+}
+
 /// Bytes that differ between items and within an item.
 fn item_bytes(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + number * 31) as u8).collect()
 }
 
+/// What the layout should know of an item.
+struct Stored {
+    handle: Handle,
+    bytes: Vec<u8>,
+    clean: bool,
+}
+
 struct Model<'a> {
     store: &'a mut dyn Checked,
-    items: HashMap<Handle, Vec<u8>>,
-    clean: HashSet<Handle>,
+    /// By age.
+    items: BTreeMap<usize, Stored>,
     inserted: usize,
 }
 
-impl Model<'_> {
+impl<'a> Model<'a> {
+    fn new(store: &'a mut dyn Checked) -> Self {
+        Model {
+            store,
+            items: BTreeMap::new(),
+            inserted: 0,
+        }
+    }
+
     fn step(&mut self, step: &Step) {
         match *step {
             Step::Insert { len, growth } => self.insert(len, growth),
-            Step::Remove(which) => self.remove(which),
+            Step::Remove(which) => {
+                if let Some(age) = self.pick(which) {
+                    self.remove(age);
+                }
+            }
+            Step::RemoveOld { skip } => {
+                if let Some(&age) = self.items.keys().nth(skip) {
+                    self.remove(age);
+                }
+            }
             Step::Relocate => {
                 let before = self.store.usage().frames_bytes;
                 let freed = self.store.relocate_to_free_cell();
                 assert_eq!(freed, self.store.usage().frames_bytes < before);
             }
             Step::SetClean(which, clean) => {
-                if let Some(handle) = self.pick(which) {
-                    self.set_clean(handle, clean);
+                if let Some(age) = self.pick(which) {
+                    self.set_clean(age, clean);
                 }
             }
             Step::Write { max_bytes, fails } => self.write(max_bytes, fails),
@@ -92,9 +139,8 @@ impl Model<'_> {
     fn insert(&mut self, len: usize, growth: Growth) {
         let before = self.store.usage().frames_bytes;
         let bytes = item_bytes(self.inserted, len);
-        self.inserted += 1;
         match self.store.insert(&bytes, growth) {
-            Ok(handle) => assert!(self.items.insert(handle, bytes).is_none()),
+            Ok(handle) => self.add(handle, bytes),
             Err(Full) => assert_eq!(growth, Growth::Denied),
         }
         if growth == Growth::Denied {
@@ -102,50 +148,61 @@ impl Model<'_> {
         }
     }
 
-    fn remove(&mut self, which: prop::sample::Index) {
-        if let Some(handle) = self.pick(which) {
-            self.remove_item(handle);
-        }
+    fn add(&mut self, handle: Handle, bytes: Vec<u8>) {
+        assert!(self.items.values().all(|item| item.handle != handle));
+        let item = Stored {
+            handle,
+            bytes,
+            clean: false,
+        };
+        self.items.insert(self.inserted, item);
+        self.inserted += 1;
     }
 
-    fn remove_item(&mut self, handle: Handle) {
-        self.store.remove(handle);
-        self.items.remove(&handle);
-        self.clean.remove(&handle);
+    fn remove(&mut self, age: usize) {
+        let item = self.items.remove(&age).expect("picked");
+        self.store.remove(item.handle);
     }
 
-    fn pick(&self, which: prop::sample::Index) -> Option<Handle> {
-        let mut handles: Vec<Handle> = self.items.keys().copied().collect();
-        handles.sort_by_key(|handle| handle.0);
-        (!handles.is_empty()).then(|| *which.get(&handles))
+    fn pick(&self, which: prop::sample::Index) -> Option<usize> {
+        let at = (!self.items.is_empty()).then(|| which.index(self.items.len()))?;
+        self.items.keys().nth(at).copied()
     }
 
-    fn set_clean(&mut self, handle: Handle, clean: bool) {
-        self.store.set_clean(handle, clean);
-        if clean {
-            self.clean.insert(handle);
-        } else {
-            self.clean.remove(&handle);
-        }
+    fn set_clean(&mut self, age: usize, clean: bool) {
+        let item = self.items.get_mut(&age).expect("picked");
+        item.clean = clean;
+        self.store.set_clean(item.handle, clean);
     }
 
-    /// What is named is dirty, named once, and no more than asked for and one buffer.
+    /// The ages of items that a layout named, each once.
+    fn ages(&self, named: &[Handle]) -> Vec<usize> {
+        let once: HashSet<&Handle> = named.iter().collect();
+        assert_eq!(once.len(), named.len());
+        let age = |handle: &Handle| {
+            let mut items = self.items.iter();
+            let found = items.find(|(_, item)| item.handle == *handle);
+            *found.expect("named items are stored").0
+        };
+        named.iter().map(age).collect()
+    }
+
+    /// What is named is dirty, and no more than asked for and one buffer.
     fn write(&mut self, max_bytes: usize, fails: usize) {
         let mut named = Vec::new();
         let any = self.store.next_dirty(max_bytes, &mut named);
-        let all_clean = self.clean.len() == self.items.len();
-        assert_eq!(any, self.store.chooses_frames() && !all_clean);
+        let any_dirty = self.items.values().any(|item| !item.clean);
+        assert_eq!(any, self.store.chooses_frames() && any_dirty);
         assert_eq!(any, !named.is_empty());
-        let once: HashSet<Handle> = named.iter().copied().collect();
-        assert_eq!(once.len(), named.len());
-        assert!(once.is_disjoint(&self.clean));
-        let bytes: usize = named.iter().map(|handle| self.items[handle].len()).sum();
-        assert!(bytes < max_bytes + PAGE_SIZE);
-        for (number, handle) in named.into_iter().enumerate() {
+        let mut bytes = 0;
+        for (number, age) in self.ages(&named).into_iter().enumerate() {
+            assert!(!self.items[&age].clean);
+            bytes += self.items[&age].bytes.len();
             if number % fails != fails - 1 {
-                self.set_clean(handle, true);
+                self.set_clean(age, true);
             }
         }
+        assert!(bytes < max_bytes + PAGE_SIZE);
     }
 
     /// Without the items named, all of them clean, a frame is free.
@@ -155,9 +212,9 @@ impl Model<'_> {
         assert_eq!(any, self.store.frame_states().clean > 0);
         assert_eq!(any, !named.is_empty());
         let before = self.store.usage().frames_bytes;
-        for handle in named {
-            assert!(self.clean.contains(&handle));
-            self.remove_item(handle);
+        for age in self.ages(&named) {
+            assert!(self.items[&age].clean);
+            self.remove(age);
         }
         let freed = before - self.store.usage().frames_bytes;
         assert_eq!(any, freed >= PAGE_SIZE as u64);
@@ -166,13 +223,13 @@ impl Model<'_> {
     fn check(&self) {
         assert!(self.store.is_valid());
         let mut read = Vec::new();
-        for (handle, bytes) in &self.items {
+        for Stored { handle, bytes, .. } in self.items.values() {
             read.clear();
             self.store.read_into(*handle, &mut read);
             assert!(read == *bytes, "{handle:?} changed");
         }
         let usage = self.store.usage();
-        let payload: usize = self.items.values().map(Vec::len).sum();
+        let payload: usize = self.items.values().map(|item| item.bytes.len()).sum();
         assert_eq!(usage.items, self.items.len() as u64);
         assert_eq!(usage.payload_bytes, payload as u64);
         assert!(usage.frames_bytes >= usage.payload_bytes);
@@ -180,9 +237,7 @@ impl Model<'_> {
             self.check_states();
         }
     }
-}
 
-impl Model<'_> {
     fn check_states(&self) {
         let FrameStates {
             clean,
@@ -192,22 +247,17 @@ impl Model<'_> {
         let frames = self.store.usage().frames_bytes / PAGE_SIZE as u64;
         assert_eq!(clean + dirty, frames);
         assert!(full_dirty <= dirty);
-        assert_eq!(dirty > 0, self.clean.len() < self.items.len());
+        assert_eq!(dirty > 0, self.items.values().any(|item| !item.clean));
     }
 }
 
 fn follows_the_model(store: &mut dyn Checked, steps: &[Step]) {
-    let mut model = Model {
-        store,
-        items: HashMap::new(),
-        clean: HashSet::new(),
-        inserted: 0,
-    };
+    let mut model = Model::new(store);
     for step in steps {
         model.step(step);
     }
-    for handle in std::mem::take(&mut model.items).into_keys() {
-        model.store.remove(handle);
+    while let Some((&age, _)) = model.items.first_key_value() {
+        model.remove(age);
     }
     model.check();
     assert_eq!(model.store.usage().frames_bytes, 0);
@@ -216,17 +266,12 @@ fn follows_the_model(store: &mut dyn Checked, steps: &[Step]) {
 /// Fills two bins so far that they may keep slack, which the others can then ask for.
 fn bins_with_slack_follow(steps: &[Step]) {
     let mut store = Bins::new(16 << 20).expect("reserve");
-    let mut model = Model {
-        store: &mut store,
-        items: HashMap::new(),
-        clean: HashSet::new(),
-        inserted: 0,
-    };
+    let mut model = Model::new(&mut store);
     for number in 0..400 {
         let len = if number % 2 == 0 { 4096 } else { 2000 };
         let bytes = item_bytes(number, len);
         let handle = model.store.insert(&bytes, Growth::Allowed).expect("room");
-        model.items.insert(handle, bytes);
+        model.add(handle, bytes);
     }
     for step in steps {
         model.step(step);
@@ -282,6 +327,14 @@ proptest! {
     ) {
         bins_with_slack_follow(&steps);
     }
+
+    #[test]
+    fn layouts_that_choose_frames_follow_the_model_when_the_oldest_go(
+        steps in proptest::collection::vec(step_in_order(), 300..600)
+    ) {
+        follows_the_model(&mut Buffers::new(4 << 20).expect("reserve"), &steps);
+        follows_the_model(&mut Ring::new(4 << 20).expect("reserve"), &steps);
+    }
 }
 
 #[test]
@@ -291,6 +344,22 @@ fn every_listed_layout_exists_and_no_other() {
         assert_eq!(layout.name(), *name);
     }
     assert!(layout_by_name("cells3", 1 << 20).is_none());
+}
+
+#[test]
+fn used_up_addresses_are_an_error_and_what_is_stored_stays() {
+    let page = item_bytes(0, PAGE_SIZE);
+    for name in layout_names() {
+        let mut store = layout_by_name(name, 0).expect("listed");
+        let insert = || store.insert(&page, Growth::Allowed).ok();
+        let handles: Vec<Handle> = std::iter::from_fn(insert).collect();
+        assert_eq!(store.usage().items, handles.len() as u64, "{name}");
+        store.remove(handles[1]);
+        assert!(store.insert(&page, Growth::Allowed).is_ok(), "{name}");
+        let mut read = Vec::new();
+        store.read_into(handles[0], &mut read);
+        assert!(read == page, "{name}");
+    }
 }
 
 #[test]

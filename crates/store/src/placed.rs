@@ -6,7 +6,7 @@ use pleat_types::PAGE_SIZE;
 
 use crate::chain::{Link, Linked, NONE};
 use crate::layout::Handle;
-use crate::slab::Slab;
+use crate::slab::{Record, Slab};
 
 /// Where an item is, and its neighbours there.
 #[derive(Clone, Copy)]
@@ -23,13 +23,6 @@ pub(crate) struct Placed {
 const CLEAN: u16 = 1 << 15;
 
 impl Placed {
-    pub(crate) const VACANT: Placed = Placed {
-        frame: NONE,
-        at: 0,
-        len_and_clean: 0,
-        link: Link::NONE,
-    };
-
     /// A dirty item in no chain yet.
     pub(crate) fn new(frame: u32, at: usize, len: usize) -> Self {
         debug_assert!(at < PAGE_SIZE && (1..=PAGE_SIZE).contains(&len));
@@ -64,6 +57,22 @@ impl Placed {
     /// The next item in its chain, or [`NONE`].
     pub(crate) fn next(&self) -> u32 {
         self.link.next
+    }
+}
+
+/// The next free handle is where the frame was.
+impl Record for Placed {
+    fn vacant(next_free: u32) -> Self {
+        Placed {
+            frame: next_free,
+            at: 0,
+            len_and_clean: 0,
+            link: Link::NONE,
+        }
+    }
+
+    fn next_free(&self) -> u32 {
+        self.frame
     }
 }
 

@@ -1,10 +1,10 @@
-//! douglis93's layout: a circular buffer of frames, as long as there are items (section 4.2).
+//! douglis93's layout: a circular buffer of frames, as many as the items need (section 4.2).
 //!
 //! ```text
-//! slot    0      1      2      3      4      5      6      7
-//!       | new  | free | free | clean| clean| dirty| free | dirty|
-//!       |i|    |      |      |i| ii |iiiiii|iii|iii|     |iiii|i|  (an item may span two frames)
-//!        tail ^               ^ oldest
+//! slot      0        1        2        3        4        5        6        7
+//!       |  new   |  free  |  free  | clean  | dirty  | dirty  |  free  | dirty  |
+//!       |item.   |        |        |  item,i|tem,item|,item   |        |  item  |
+//!             ^ tail                 ^ oldest
 //! ```
 //!
 //! An item goes behind the last one. A frame is added where the tail goes on, and a frame whose
@@ -144,11 +144,10 @@ impl Ring {
     /// Takes an item, still in `order`, off the account of a slot that it reaches into.
     fn leave(&mut self, slot: u32, handle: u32) {
         let item = self.items[handle];
-        let next = item.next();
-        let next_is_here = next != NONE && reaches_into(&self.items[next], slot);
         let frame = &mut self.frames[slot as usize];
         if frame.first == handle {
-            frame.first = if next_is_here { next } else { NONE };
+            // The next one is in this slot too, or else nothing is.
+            frame.first = item.next();
         }
         frame.live -= 1;
         frame.dirty -= u16::from(!item.is_clean());
@@ -197,10 +196,6 @@ fn slots_of(item: &Placed) -> impl Iterator<Item = u32> {
     item.frame..=item.frame + u32::from(item.end() > PAGE_SIZE)
 }
 
-fn reaches_into(item: &Placed, slot: u32) -> bool {
-    slots_of(item).any(|other| other == slot)
-}
-
 impl Layout for Ring {
     fn name(&self) -> &'static str {
         "ring"
@@ -235,7 +230,7 @@ impl Layout for Ring {
             self.leave(slot, handle.0);
         }
         self.order.detach(self.items.records_mut(), handle.0);
-        self.items.free(handle.0, Placed::VACANT);
+        self.items.free(handle.0);
         self.payload_bytes -= item.len() as u64;
         if self.items.len() == 0 {
             self.forget_slots();

@@ -2,24 +2,40 @@
 //!
 //! Layouts keep one record per item here, numbered by its handle.
 
-/// A table of records with a stack of free numbers.
-pub(crate) struct Slab<T> {
-    records: Vec<T>,
-    free: Vec<u32>,
+use crate::chain::NONE;
+
+/// A record that is a link in the list of free numbers while it is vacant.
+pub(crate) trait Record: Copy {
+    /// A vacant record, told apart by its owner, that keeps `next_free`.
+    fn vacant(next_free: u32) -> Self;
+    /// What [`Record::vacant`] was given.
+    fn next_free(&self) -> u32;
 }
 
-impl<T> Slab<T> {
+/// A table of records. The vacant ones are a list from `free` on, as long as `free_count`.
+pub(crate) struct Slab<T> {
+    records: Vec<T>,
+    free: u32,
+    free_count: usize,
+}
+
+impl<T: Record> Slab<T> {
     pub(crate) fn new() -> Self {
         Slab {
             records: Vec::new(),
-            free: Vec::new(),
+            free: NONE,
+            free_count: 0,
         }
     }
 
     /// Stores `record` and returns its number.
     pub(crate) fn add(&mut self, record: T) -> u32 {
-        if let Some(number) = self.free.pop() {
-            self.records[number as usize] = record;
+        if self.free != NONE {
+            let number = self.free;
+            let place = &mut self.records[number as usize];
+            self.free = place.next_free();
+            self.free_count -= 1;
+            *place = record;
             return number;
         }
         grow_gently(&mut self.records);
@@ -28,25 +44,25 @@ impl<T> Slab<T> {
         u32::try_from(self.records.len() - 1).expect("fewer than 2^32 items")
     }
 
-    /// Frees a number, leaving `vacant` there so that its owner can tell. When it was the last
-    /// one in use, the tables shrink to nothing.
-    pub(crate) fn free(&mut self, number: u32, vacant: T) {
-        self.records[number as usize] = vacant;
-        grow_gently(&mut self.free);
-        self.free.push(number);
-        if self.free.len() == self.records.len() {
+    /// Frees a number, leaving a vacant record there so that its owner can tell. When it was the
+    /// last one in use, the table shrinks to nothing.
+    pub(crate) fn free(&mut self, number: u32) {
+        self.records[number as usize] = T::vacant(self.free);
+        self.free = number;
+        self.free_count += 1;
+        if self.free_count == self.records.len() {
             *self = Slab::new();
         }
     }
 
     /// Numbers in use.
     pub(crate) fn len(&self) -> usize {
-        self.records.len() - self.free.len()
+        self.records.len() - self.free_count
     }
 
-    /// Bytes of both tables.
+    /// Bytes of the table.
     pub(crate) fn metadata_bytes(&self) -> usize {
-        self.records.capacity() * size_of::<T>() + self.free.capacity() * size_of::<u32>()
+        self.records.capacity() * size_of::<T>()
     }
 
     /// The same, to change links between records.
@@ -87,23 +103,45 @@ pub(crate) fn grow_gently<T>(table: &mut Vec<T>) {
 mod tests {
     use super::*;
 
+    /// A number in use, or the next free one.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Cell {
+        Used(u32),
+        Vacant(u32),
+    }
+
+    impl Record for Cell {
+        fn vacant(next_free: u32) -> Self {
+            Cell::Vacant(next_free)
+        }
+
+        fn next_free(&self) -> u32 {
+            match *self {
+                Cell::Vacant(next_free) => next_free,
+                Cell::Used(_) => panic!("{self:?} is not free"),
+            }
+        }
+    }
+
     #[test]
     fn numbers_stay_valid_and_freed_ones_are_used_again() {
         let mut slab = Slab::new();
-        let (a, b) = (slab.add('a'), slab.add('b'));
-        slab.free(a, '-');
-        let c = slab.add('c');
-        assert_eq!((c, slab[b], slab[c], slab.len()), (a, 'b', 'c', 2));
+        let numbers: Vec<u32> = (0..3).map(|i| slab.add(Cell::Used(i))).collect();
+        slab.free(numbers[0]);
+        slab.free(numbers[2]);
+        assert_eq!(slab[numbers[1]], Cell::Used(1));
+        assert_eq!(slab.add(Cell::Used(3)), numbers[2]);
+        assert_eq!(slab.add(Cell::Used(4)), numbers[0]);
+        assert_eq!(slab[numbers[2]], Cell::Used(3));
+        assert_eq!((slab.add(Cell::Used(5)), slab.len()), (3, 4));
     }
 
     #[test]
     fn an_empty_slab_holds_no_memory() {
         let mut slab = Slab::new();
-        let numbers: Vec<u32> = (0..1000).map(|i| slab.add(i)).collect();
-        assert!(slab.metadata_bytes() < 1000 * 5);
-        for number in numbers {
-            slab.free(number, 0);
-        }
+        let numbers: Vec<u32> = (0..1000).map(|i| slab.add(Cell::Used(i))).collect();
+        assert!(slab.metadata_bytes() < 1000 * 10);
+        numbers.into_iter().for_each(|number| slab.free(number));
         assert_eq!((slab.len(), slab.metadata_bytes()), (0, 0));
     }
 }

@@ -148,7 +148,7 @@ impl World {
     pub(crate) fn write(&mut self, space: SpaceId, page: PageNo, cut: usize) {
         self.fault_in(space, page, cut);
         if self.tracks_writes || self.is_file(space) {
-            self.report_write(space, page, cut);
+            self.report_write(space, page);
         }
         let content = self.next_content();
         self.truth.insert((space, page), content);
@@ -156,20 +156,11 @@ impl World {
     }
 
     /// The engine must know of the write before it happens.
-    fn report_write(&mut self, space: SpaceId, page: PageNo, cut: usize) {
-        for _ in 0..100 {
-            if self.engine.touch(space, page, true) {
-                return;
-            }
-            // It is leaving, or refused to.
-            self.settle(space);
-            if self.present.contains_key(&(space, page)) {
-                self.engine.adopt(space, PageRange::new(page, 1));
-            } else {
-                self.fault_in(space, page, cut);
-            }
-        }
-        panic!("{space:?} {page:?} never counts as resident");
+    fn report_write(&mut self, space: SpaceId, page: PageNo) {
+        assert!(
+            self.engine.touch(space, page, true),
+            "{space:?} {page:?} does not count as resident"
+        );
     }
 
     /// The driver looks a fault up and is interrupted before it fills anything. The page may be present:
@@ -177,6 +168,11 @@ impl World {
     pub(crate) fn look_up(&mut self, space: SpaceId, page: PageNo) {
         let mut plan = FillPlan::default();
         self.answers.remove(&space);
+        // Who sees every use of a page does not fault on one that is present.
+        let sees_uses = self.tracks_writes || self.is_file(space);
+        if sees_uses && self.present.contains_key(&(space, page)) {
+            return;
+        }
         if self.engine.fault(space, page, true, &mut plan) == FaultAnswer::Fill {
             let contents = plan.items.iter().map(|item| match item {
                 FillItem::Resident => 0,
@@ -396,8 +392,8 @@ impl World {
                 self.present.contains_key(&(space, page)),
                 "{page:?} is not there to be taken"
             );
-            // Pages of files are the driver's own: nobody has to be asked for them.
-            if self.is_file(space) {
+            // Who sees every write sends pages away himself: nobody has to be asked for them.
+            if self.is_file(space) || self.tracks_writes {
                 self.send_away(space, page);
             } else {
                 self.commands.push(Command {
@@ -449,17 +445,12 @@ impl World {
     /// An agent carries out one of its commands.
     pub(crate) fn carry_out(&mut self, choice: usize, mood: u8) {
         let waiting = |command: &&mut Command| command.result.is_none();
-        let waiting: Vec<_> = self.commands.iter_mut().filter(waiting).collect();
+        let mut waiting: Vec<_> = self.commands.iter_mut().filter(waiting).collect();
         let Some(index) = pick(waiting.len(), choice) else {
             return;
         };
-        let at = (waiting[index].space, waiting[index].page);
-        if self.tracks_writes && mood % 8 < 5 && self.drop_clean(at) {
-            return;
-        }
-        let waiting = |command: &&mut Command| command.result.is_none();
-        let mut waiting: Vec<_> = self.commands.iter_mut().filter(waiting).collect();
         let command = &mut waiting[index];
+        let at = (command.space, command.page);
         let result = match (self.present.get(&at), mood % 8) {
             (_, 7) => Err(Refusal::Stale),
             (None, _) => Err(Refusal::Gone),
@@ -474,19 +465,6 @@ impl World {
             }
         };
         command.result = Some(result);
-    }
-
-    /// A page that is to be taken may have a copy: then its command is over.
-    fn drop_clean(&mut self, (space, page): (SpaceId, PageNo)) -> bool {
-        let is_present = self.present.contains_key(&(space, page));
-        let drops = is_present && self.engine.way_out(space, page) == WayOut::Drop;
-        if drops {
-            self.commands
-                .retain(|command| (command.space, command.page) != (space, page));
-            self.present.remove(&(space, page));
-            self.engine.dropped(space, page);
-        }
-        drops
     }
 
     /// The driver hears what became of a command.

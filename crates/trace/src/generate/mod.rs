@@ -4,18 +4,26 @@
 //! References are computed when they are asked for. What a generator keeps grows with the pages that
 //! it touches at most, never with the number of its references; the same text gives the same trace.
 
+mod compile;
+mod hash;
 mod linear;
 mod mix;
 pub(crate) mod parameters;
+mod sort;
 mod spec;
+mod stack;
 #[cfg(test)]
 mod testing;
 mod walk;
 mod zipf;
 
+pub use compile::Compile;
+pub use hash::Hash;
 pub use linear::{Scan, Thrasher};
 pub use parameters::{Common, Parameter, Parameters};
+pub use sort::{Quicksort, Sort};
 pub use spec::{generator, generators, Help, SpecError};
+pub use stack::Stack;
 pub use zipf::Zipf;
 
 use crate::Source;

@@ -2,7 +2,10 @@
 //! parameters: `name:parameter=value,...`, with `+` between several that run side by side.
 
 use super::mix::Mix;
-use super::{Common, Generator, Parameter, Parameters, Scan, Thrasher, Zipf};
+use super::{
+    Common, Compile, Generator, Hash, Parameter, Parameters, Quicksort, Scan, Sort, Stack,
+    Thrasher, Zipf,
+};
 use crate::Source;
 use thiserror::Error;
 
@@ -116,10 +119,34 @@ const ENTRIES: &[Entry] = &[
     ),
     Entry::new::<Scan>("scan", "reads a file from beginning to end", ""),
     Entry::new::<Zipf>("zipf", "touches memory at random, few pages often", ""),
+    Entry::new::<Stack>(
+        "stack",
+        "touches recent pages more often, by the LRU stack model",
+        "",
+    ),
+    Entry::new::<Sort>("sort", "merge sort of a file in memory", ""),
+    Entry::new::<Quicksort>("quicksort", "quicksort of a file in memory", ""),
+    Entry::new::<Hash>("hash", "builds a hash table and probes it at random", ""),
+    Entry::new::<Compile>(
+        "compile",
+        "several compilers that share headers, each with a heap",
+        "",
+    ),
     Entry::new::<Zipf>(
         "web",
         "serves files, few of them often, and writes nothing",
         "pages=131072,file=1,write=0,alpha=0.9,ratio=0.5,raw=0.2,think_ns=2000",
+    ),
+    Entry::new::<Stack>(
+        "matlab",
+        "computes on large matrices, one part after the other",
+        "pages=196608,working_set=65536,alpha=0.6,drift=0.02,write=0.4,ratio=0.45,spread=0.3",
+    ),
+    // Compresses to 35.5 % on average (`castro03`, table 2).
+    Entry::new::<Stack>(
+        "mummer",
+        "aligns genomes: a large, well compressible working set",
+        "pages=131072,working_set=98304,alpha=0.7,drift=0.001,write=0.2,ratio=0.355",
     ),
     Entry::new::<Thrasher>(
         "memload",
