@@ -4,8 +4,10 @@
 //! that. Errors of the parser become one line, as every other error of pleat.
 
 mod model;
+mod sim;
 
 pub use model::{Figure, ModelArgs};
+pub use sim::{SimArgs, SimHost};
 
 use crate::exit::Exit;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -107,6 +109,9 @@ pub enum Command {
     /// Show when compressing pays, by an analytic model
     #[command(after_help = model::EXAMPLES)]
     Model(ModelArgs),
+    /// Simulate a workload under several presets, on a machine of your choice
+    #[command(after_help = sim::examples())]
+    Sim(SimArgs),
 }
 
 /// What there is to measure, and with what.

@@ -3,7 +3,7 @@
 //! This crate only reads the command line, settles what it means on this machine, hands the job to
 //! the pager and tells the user how it went. Follow a run through `args` (what was typed),
 //! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `doctor`,
-//! `bench` and `model` run nothing: they look at the machine, at codecs, and at what to expect.
+//! `bench`, `model` and `sim` run nothing: they look at the machine, at codecs, and at what to expect.
 #![deny(unsafe_code)]
 
 mod agent_path;
@@ -18,6 +18,7 @@ mod plot;
 mod probe;
 mod run;
 mod settings;
+mod sim;
 mod size;
 mod stats;
 mod summary;
@@ -42,6 +43,9 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Model(raw),
         }) => model::model(&raw),
+        Ok(Args {
+            command: Command::Sim(raw),
+        }) => sim::sim(&raw),
         Err(error) => args::explain(&error),
     };
     exit.into()

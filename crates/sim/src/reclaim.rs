@@ -191,6 +191,14 @@ impl Memory {
 }
 impl Memory {
     pub fn debug(&self) -> String {
-        format!("wanted {} write_wanted {} writing {} wb {} slots {} takers {:?}", self.engine.frames_wanted(), self.engine.write_wanted(), self.writing.len(), self.writing_back.len(), self.free_slots.len(), self.takers)
+        format!(
+            "wanted {} write_wanted {} writing {} wb {} slots {} takers {:?}",
+            self.engine.frames_wanted(),
+            self.engine.write_wanted(),
+            self.writing.len(),
+            self.writing_back.len(),
+            self.free_slots.len(),
+            self.takers
+        )
     }
 }
