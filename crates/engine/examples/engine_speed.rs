@@ -17,6 +17,7 @@ const ROUNDS: u64 = 200_000;
 /// Mean length of a folded page; they are spread evenly from a third of it to five thirds.
 const FOLDED_BYTES: usize = 1500;
 const BATCH: usize = 64;
+static CONTENT: [u8; 4096] = [7; 4096];
 
 fn pages() -> u64 {
     static GIVEN: OnceLock<u64> = OnceLock::new();
@@ -46,7 +47,7 @@ fn fold(engine: &mut Engine, space: SpaceId, page: PageNo) {
     let third = FOLDED_BYTES / 3;
     let codec = CodecId(1);
     let len = third + page.0.wrapping_mul(0x9E37_79B9) as usize % (4 * third);
-    engine.folded(body, Folded::Bytes { codec, len }, &[7; 4096][..len]);
+    engine.folded(body, Folded::Bytes { codec, len }, &CONTENT[..len]);
 }
 
 fn take_and_fold(engine: &mut Engine, space: SpaceId, count: usize) {
