@@ -5,7 +5,7 @@
 //! biases the ages to favor compressed pages over uncompressed pages and both of these over file cache
 //! blocks."
 //!
-//! Named `douglis93`, or `douglis93:50%,200%`: what the age of a compressed page and that of a file page
+//! Named `douglis93`, or `douglis93:6%,200%`: what the age of a compressed page and that of a file page
 //! count, in hundredths of the age of an uncompressed anonymous page. Compressed pages are always less
 //! recently used than the others, so that without a bias in their favour the cache "degenerates into a
 //! buffer for compressing and decompressing pages between memory and the backing store".
@@ -163,7 +163,7 @@ mod tests {
     fn nonsense_is_refused_with_an_example() {
         for text in ["", "50%", "50,200", "0%,100%", "50%,200%,1%", "50%,10001%"] {
             let error = Douglis93::from_text(text).unwrap_err();
-            assert!(error.contains("douglis93:50%,200%"), "{text}: {error}");
+            assert!(error.contains("douglis93:6%,200%"), "{text}: {error}");
         }
     }
 }
