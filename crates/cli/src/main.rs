@@ -2,8 +2,9 @@
 //!
 //! This crate only reads the command line, settles what it means on this machine, hands the job to
 //! the pager and tells the user how it went. Follow a run through `args` (what was typed),
-//! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `doctor` and
-//! `bench` run nothing: they look at the machine and at codecs.
+//! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `doctor`,
+//! `bench`, `trace` and `model` run nothing: they look at the machine, at codecs, at references, and at
+//! what to expect.
 #![deny(unsafe_code)]
 
 mod agent_path;
@@ -12,6 +13,9 @@ mod bench;
 mod budget;
 mod doctor;
 mod exit;
+mod model;
+mod output;
+mod plot;
 mod probe;
 mod run;
 mod settings;
@@ -19,6 +23,7 @@ mod size;
 mod stats;
 mod summary;
 mod swap_dir;
+mod trace;
 
 use args::{Args, Command};
 use clap::Parser;
@@ -36,6 +41,12 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Bench(what),
         }) => bench::bench(what),
+        Ok(Args {
+            command: Command::Model(raw),
+        }) => model::model(&raw),
+        Ok(Args {
+            command: Command::Trace(what),
+        }) => trace::trace(what),
         Err(error) => args::explain(&error),
     };
     exit.into()
