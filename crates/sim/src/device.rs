@@ -33,6 +33,10 @@ pub struct Device {
     /// Half a turn in microseconds, waited for after each seek.
     #[serde(default)]
     pub half_turn_us: f64,
+    /// What the head went over last is kept by the device, so many thousand bytes of it, and is read
+    /// again without moving.
+    #[serde(default)]
+    pub buffer_kb: f64,
     /// Size in million bytes: how far away the other end is.
     #[serde(default = "thousand")]
     pub capacity_mb: f64,
@@ -58,7 +62,7 @@ const fn spinning(
     latency_us: f64,
     mb_per_s: f64,
     (seek_us, track_us, half_turn_us): (f64, f64, f64),
-    capacity_mb: f64,
+    (buffer_kb, capacity_mb): (f64, f64),
 ) -> Device {
     Device {
         read_latency_us: latency_us,
@@ -70,6 +74,7 @@ const fn spinning(
         seek_us,
         track_us,
         half_turn_us,
+        buffer_kb,
         capacity_mb,
     }
 }
@@ -78,12 +83,12 @@ const DEVICES: [Named; 6] = [
     Named {
         name: "hdd2003",
         about: "castro03's: 60 GB IDE disk, UltraDMA 100, 7200 rpm, 35 MB/s",
-        device: spinning(200.0, 35.0, (8500.0, 1200.0, 4170.0), 60e3),
+        device: spinning(200.0, 35.0, (8500.0, 1200.0, 4170.0), (2e3, 60e3)),
     },
     Named {
         name: "hdd",
         about: "4 TB SATA disk of today, 7200 rpm, 200 MB/s",
-        device: spinning(100.0, 200.0, (8500.0, 700.0, 4170.0), 4e6),
+        device: spinning(100.0, 200.0, (8500.0, 700.0, 4170.0), (128e3, 4e6)),
     },
     Named {
         name: "cloud",
@@ -98,6 +103,7 @@ const DEVICES: [Named; 6] = [
             seek_us: 0.0,
             track_us: 0.0,
             half_turn_us: 0.0,
+            buffer_kb: 0.0,
             capacity_mb: 100e3,
         },
     },
@@ -114,18 +120,19 @@ const DEVICES: [Named; 6] = [
             seek_us: 0.0,
             track_us: 0.0,
             half_turn_us: 0.0,
+            buffer_kb: 0.0,
             capacity_mb: 1e6,
         },
     },
     Named {
         name: "rz57",
         about: "douglis93's: 1 GB SCSI disk, 3600 rpm, 1.8 MB/s",
-        device: spinning(1000.0, 1.8, (14_500.0, 4000.0, 8300.0), 1000.0),
+        device: spinning(1000.0, 1.8, (14_500.0, 4000.0, 8300.0), (64.0, 1000.0)),
     },
     Named {
         name: "ultra-scsi",
         about: "cervera99's: Ultra-SCSI disk of 1998, 7200 rpm, 12 MB/s",
-        device: spinning(500.0, 12.0, (8700.0, 1000.0, 4170.0), 9000.0),
+        device: spinning(500.0, 12.0, (8700.0, 1000.0, 4170.0), (512.0, 9000.0)),
     },
 ];
 
@@ -170,6 +177,7 @@ impl Device {
             ("seek_us", self.seek_us),
             ("track_us", self.track_us),
             ("half_turn_us", self.half_turn_us),
+            ("buffer_kb", self.buffer_kb),
             ("requests_per_s", self.requests_per_s),
         ];
         let speeds = [

@@ -20,14 +20,18 @@ Examples:
   A preset with one part replaced; the figures as JSON:
       pleat sim --workload web --memory 256M --preset pleat,pleat/sizing=castro03 --json | jq .engine
 
-A device file, with the figures of nvme (the last six lines may be missing, and are 1 or 0 then;
-seek_us is the average, half_turn_us is waited for after each seek):
-  read_latency_us = 80        write_latency_us = 20
-  read_mb_per_s = 3000        write_mb_per_s = 3000
-  depth = 32                  requests_per_s = 0     (0: as many as come)
-  seek_us = 0                 track_us = 0           (0: no head)
-  half_turn_us = 0            capacity_mb = 1000000
-with each field on a line of its own.
+A device file, here with the figures of hdd2003; all but the first four may be missing:
+  read_latency_us = 200     # from submission until data flows, without moving the head
+  write_latency_us = 200
+  read_mb_per_s = 35
+  write_mb_per_s = 35
+  depth = 1                 # requests served at once
+  requests_per_s = 0        # the most that begin in a second; 0: as many as come
+  seek_us = 8500            # on average; 0: there is no head
+  track_us = 1200           # to the next track
+  half_turn_us = 4170       # waited for after each seek
+  buffer_kb = 2000          # of what was read last, to be read again without moving
+  capacity_mb = 60000
 
 Time is virtual: what the engine does is real, what it does to memory, CPU and disk only costs what the
 figures of CPU and device say. The same command gives the same result. /none is the speed-up against

@@ -4,10 +4,10 @@ use super::Row;
 use std::fmt::Write;
 
 const MB: f64 = 1e6;
-const TITLES: &str = "\
-                          elapsed         access     CPU  codec    wait    faults  from   read  written
-preset                          s  /none      us       s      s       s  thousand cache     MB       MB
-";
+const TITLES: [&str; 2] = [
+    "                          elapsed         access     CPU  codec    wait    faults  from   read  written",
+    "preset                          s  /none      us       s      s       s  thousand cache     MB       MB",
+];
 
 /// All of it.
 pub fn tables(rows: &[Row]) -> String {
@@ -21,13 +21,12 @@ fn block(rows: &[Row]) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
-        "memory {}, {} processes, {} references\n{TITLES}",
+        "memory {}, processes {}, references {}\n{}",
         size(first.memory_bytes),
         first.outcome.processes.len(),
-        first.outcome.references
+        first.outcome.references,
+        TITLES.join("\n")
     );
-    // The titles end in a line break of their own.
-    text.pop();
     text.extend(rows.iter().map(line));
     text
 }
