@@ -396,7 +396,8 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// References up to the first fault: the inner loop of a simulation, about 20 ns a turn.
+/// References up to the first fault: the inner loop of a simulation, some 50 ns a turn
+/// with little else in the cache (`examples/speed.rs`).
 fn run_row(
     source: &mut dyn Source,
     memory: &mut Memory,
