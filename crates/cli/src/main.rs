@@ -15,6 +15,7 @@ mod doctor;
 mod exit;
 mod model;
 mod output;
+mod papers;
 mod plot;
 mod probe;
 mod run;
@@ -45,6 +46,9 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Model(raw),
         }) => model::model(&raw),
+        Ok(Args {
+            command: Command::Papers(raw),
+        }) => papers::papers(&raw),
         Ok(Args {
             command: Command::Sim(raw),
         }) => sim::sim(&raw),

@@ -30,6 +30,7 @@ mod files;
 mod memory;
 mod meter;
 pub mod model;
+pub mod papers;
 mod reclaim;
 mod schedule;
 mod simulation;

@@ -189,16 +189,3 @@ impl Memory {
         self.note_written_back(now);
     }
 }
-impl Memory {
-    pub fn debug(&self) -> String {
-        format!(
-            "wanted {} write_wanted {} writing {} wb {} slots {} takers {:?}",
-            self.engine.frames_wanted(),
-            self.engine.write_wanted(),
-            self.writing.len(),
-            self.writing_back.len(),
-            self.free_slots.len(),
-            self.takers
-        )
-    }
-}

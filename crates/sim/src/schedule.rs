@@ -388,7 +388,6 @@ impl<'a> Schedule<'a> {
     }
 
     fn out_of_memory(&self) -> Failure {
-        eprintln!("{:#?} {}", self.memory.counters(), self.memory.debug());
         Failure::Memory {
             free_bytes: self.memory.free_bytes(),
             stalled: self.stalled.len(),
