@@ -1,7 +1,8 @@
 //! How fast simulating goes: `cargo run --release -p pleat-sim --example speed`.
 //!
 //! References that hit, on a Zipf workload that fits, and what a page that comes and goes takes the
-//! engine and the driver together, in a cycle that does not fit. The generator's own time, measured alone, is taken off both.
+//! engine and the driver together, in a cycle that does not fit. The generator's own time, measured alone, is
+//! taken off both.
 
 use std::time::Instant;
 
