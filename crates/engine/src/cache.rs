@@ -63,6 +63,9 @@ pub(crate) struct Cache {
     /// Payload the cache is to give up because it was not allowed to grow; what is being written
     /// is still in it.
     pub(crate) owed_bytes: u64,
+    /// The size at which the sizing policy first said that the cache may not grow, since it last said
+    /// that it may.
+    limit_bytes: Option<u64>,
     /// When it last came to owe something.
     pub(crate) owed_at: u64,
     /// What folding leaves of a page, a running mean in 1/16 bytes.
@@ -103,6 +106,7 @@ impl Cache {
             ghosts: Ghosts::new(settings.budget_bytes / PAGE_SIZE as u64),
             dropped: Vec::new(),
             owed_bytes: 0,
+            limit_bytes: None,
             owed_at: 0,
             // Until there is experience: half a page.
             folded_mean_16ths: 16 * PAGE_SIZE as u64 / 2,
@@ -238,25 +242,29 @@ impl Cache {
     }
 
     /// The cache is full and compacted. It grows now in any case, because a page that was taken
-    /// must go somewhere; if the policy says no, the oldest pages are owed in exchange.
+    /// must go somewhere; if the policy says no, the oldest pages are owed in exchange. (castro03
+    /// releases the oldest page at once and tries again.)
     ///
-    /// Owed is what the frames grew by, not the page alone: the rest of a new frame will be filled
-    /// without asking again. (castro03 releases the oldest page at once and tries again.)
+    /// Owed is all that the cache has above the size it had when it was first told so. Were it only
+    /// what it grew by, it would creep up: what leaves gives room that is filled without asking, and
+    /// the frame stays.
     fn store_growing(&mut self, bytes: &[u8]) -> Handle {
         let view = self.view();
         let leaves_room = view.cache_bytes < self.budget_bytes - self.budget_bytes / LEAST_OUTSIDE;
         let granted = !self.can_shrink() || (leaves_room && self.sizing.may_grow(&view));
-        let before = self.layout.usage().frames_bytes;
         let handle = self.layout.insert(bytes, Growth::Allowed).expect(
             "the compressed cache outgrew the address space of its layout, twice the budget: \
              give the job more memory or a swap file",
         );
         if granted {
             self.totals.growths += 1;
+            self.limit_bytes = None;
         } else {
             self.totals.growths_denied += 1;
-            let grown = self.layout.usage().frames_bytes.saturating_sub(before);
-            self.owe(grown.max(bytes.len() as u64));
+            let limit = *self.limit_bytes.get_or_insert(view.cache_bytes);
+            let limit = limit.min(self.sizing.bound_bytes(&view));
+            let over = self.cache_bytes().saturating_sub(limit);
+            self.owe(over.max(bytes.len() as u64).saturating_sub(self.owed_bytes));
         }
         handle
     }

@@ -103,6 +103,10 @@ impl Sizing for Balance {
         self.reads += 1;
         self.count(view);
     }
+
+    fn bound_bytes(&self, view: &CacheView) -> u64 {
+        self.bound(view)
+    }
 }
 
 #[cfg(test)]

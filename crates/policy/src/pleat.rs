@@ -33,8 +33,6 @@ const STEPS: usize = 64;
 /// Least and largest share of the budget, unless said otherwise, per cent.
 const LEAST_PERCENT: u64 = 0;
 const MOST_PERCENT: u64 = 90;
-/// "We begin with the assumption that compressed caching is useful" (castro03, section 3).
-const FIRST_STEP: usize = STEPS / 2;
 /// Touches between two decisions, at most, and in a memory of so many pages one for each.
 const BATCH_MAX: u64 = 1024;
 const BATCH_MIN: u64 = 64;
@@ -95,7 +93,10 @@ impl Pleat {
         Pleat {
             least_step,
             most_step,
-            step: FIRST_STEP.clamp(least_step, most_step),
+            // "We begin with the assumption that compressed caching is useful [...] at first, it does not
+            // have limitations to its growth" (castro03, section 3): a cache too large costs hits, one
+            // too small costs reads, which are dearer.
+            step: most_step,
             batch: Distances::new(),
             touches: 0,
             swap_touches: 0,
@@ -104,10 +105,6 @@ impl Pleat {
             ratio: RATIO,
             costs: Costs::default(),
         }
-    }
-
-    fn bound_bytes(&self, view: &CacheView) -> u64 {
-        view.budget_bytes / STEPS as u64 * self.step as u64
     }
 
     /// Looks at the touches since the last time and moves the bound where that pays.
@@ -201,6 +198,10 @@ impl Sizing for Pleat {
         }
     }
 
+    fn bound_bytes(&self, view: &CacheView) -> u64 {
+        view.budget_bytes / STEPS as u64 * self.step as u64
+    }
+
     fn costs(&mut self, costs: Costs) {
         self.costs = costs;
     }
@@ -211,8 +212,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_starts_with_half_of_the_budget_within_its_bounds() {
-        for (text, percent) in [("0%,90%", 50), ("0%,25%", 25), ("75%,100%", 75)] {
+    fn it_starts_with_all_that_it_may_have() {
+        for (text, percent) in [("0%,50%", 50), ("0%,25%", 25), ("75%,100%", 100)] {
             let mut policy = Pleat::from_text(text).unwrap();
             let view = |cache_bytes| CacheView {
                 budget_bytes: 6400,
@@ -229,7 +230,7 @@ mod tests {
         let mut policy = Pleat::default();
         let view = CacheView {
             budget_bytes: 6400,
-            cache_bytes: 3201,
+            cache_bytes: 5701,
             ..CacheView::default()
         };
         assert_eq!(policy.giver(&view), Giver::Compressed);
