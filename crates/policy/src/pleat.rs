@@ -40,6 +40,9 @@ const PAGES_PER_TOUCH: u64 = 16;
 /// Distances are known to a few per cent, and pages do not compress alike: the compressed part is taken
 /// to reach this much of what it should.
 const REACH_CERTAIN: f64 = 0.95;
+/// Of each batch, so many touches more are expected of the pages in the cache, whichever: pages that were
+/// not wanted lately may be, and where a read takes as long as a thousand hits that is worth knowing.
+const UNEXPECTED: f64 = 0.5;
 /// Before any page was compressed, pages are taken to compress to a half.
 const RATIO: f64 = 0.5;
 
@@ -113,7 +116,7 @@ impl Pleat {
         let memory = Memory::of(view);
         self.unseen
             .complete(&mut self.batch, memory.uncompressed, memory.usable);
-        let stalls = self.stalls_ns(memory.usable);
+        let stalls = self.stalls_ns(&memory);
         let pages_per_step = view.budget_bytes as f64 / (PAGE_SIZE * STEPS) as f64 / self.ratio;
         let move_ns = pages_per_step * (self.costs.compress_ns as f64 + self.costs.write_ns as f64);
         let step = self.work.serve(&stalls, move_ns, self.step);
@@ -123,17 +126,20 @@ impl Pleat {
     }
 
     /// What the touches of this batch would have cost with each size of the cache.
-    fn stalls_ns(&self, usable: f64) -> Vec<f64> {
+    fn stalls_ns(&self, memory: &Memory) -> Vec<f64> {
         let sums = self.batch.sums();
         let hit_ns = (self.costs.compress_ns as f64) + self.costs.decompress_ns as f64;
         let written = self.swap_touches as f64 / self.touches.max(1) as f64;
         let write_ns = self.costs.write_ns as f64 * written;
         let miss_ns = self.costs.compress_ns as f64 + self.costs.read_ns as f64 + write_ns;
+        let reach_now = memory.uncompressed + memory.cache() / self.ratio;
         let stall = |step: usize| {
             let cache = step as f64 / STEPS as f64;
-            let uncompressed = (usable - cache).max(0.0);
+            let uncompressed = (memory.usable - cache).max(0.0);
             let reach = uncompressed + cache / self.ratio * REACH_CERTAIN;
-            sums.between(uncompressed, reach) * hit_ns + sums.from(reach) * miss_ns
+            let lost = 1.0 - (reach / reach_now).min(1.0);
+            let missed = sums.from(reach) + UNEXPECTED * lost;
+            sums.between(uncompressed, reach) * hit_ns + missed * miss_ns
         };
         (0..=STEPS).map(stall).collect()
     }
@@ -147,6 +153,10 @@ struct Memory {
 }
 
 impl Memory {
+    fn cache(&self) -> f64 {
+        (self.usable - self.uncompressed).max(0.0)
+    }
+
     fn of(view: &CacheView) -> Memory {
         let budget = view.budget_bytes.max(1) as f64;
         let uncompressed = view.resident_pages as f64 * PAGE_SIZE as f64 / budget;
