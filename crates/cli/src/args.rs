@@ -3,6 +3,10 @@
 //! Nothing here is checked against the machine or against other flags' values; `settings` does
 //! that. Errors of the parser become one line, as every other error of pleat.
 
+mod model;
+
+pub use model::{Figure, ModelArgs};
+
 use crate::exit::Exit;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -100,6 +104,9 @@ pub enum Command {
     /// Measure codecs on pages of your own
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(Bench),
+    /// Show when compressing pays, by an analytic model
+    #[command(after_help = model::EXAMPLES)]
+    Model(ModelArgs),
 }
 
 /// What there is to measure, and with what.

@@ -45,6 +45,39 @@ impl From<Exit> for ExitCode {
     }
 }
 
+/// Why there is no result: what to tell the user, and with which exit status.
+#[derive(Debug)]
+pub struct Stop {
+    pub exit: Exit,
+    pub message: String,
+}
+
+impl Stop {
+    /// What the user asked for cannot be.
+    pub fn mistake(message: impl Into<String>) -> Stop {
+        Stop {
+            exit: Exit::Usage,
+            message: message.into(),
+        }
+    }
+
+    /// pleat failed.
+    pub fn failure(message: impl Into<String>) -> Stop {
+        Stop {
+            exit: Exit::Failed,
+            message: message.into(),
+        }
+    }
+
+    /// Tells the user, if there is something to tell, and gives the exit status.
+    pub fn exit(done: Result<(), Stop>) -> Exit {
+        match done {
+            Ok(()) => Exit::Program(0),
+            Err(stop) => crate::fail(&stop.message, stop.exit),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

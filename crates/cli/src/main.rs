@@ -2,8 +2,8 @@
 //!
 //! This crate only reads the command line, settles what it means on this machine, hands the job to
 //! the pager and tells the user how it went. Follow a run through `args` (what was typed),
-//! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `doctor` and
-//! `bench` run nothing: they look at the machine and at codecs.
+//! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `doctor`,
+//! `bench` and `model` run nothing: they look at the machine, at codecs, and at what to expect.
 #![deny(unsafe_code)]
 
 mod agent_path;
@@ -12,6 +12,9 @@ mod bench;
 mod budget;
 mod doctor;
 mod exit;
+mod model;
+mod output;
+mod plot;
 mod probe;
 mod run;
 mod settings;
@@ -36,6 +39,9 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Bench(what),
         }) => bench::bench(what),
+        Ok(Args {
+            command: Command::Model(raw),
+        }) => model::model(&raw),
         Err(error) => args::explain(&error),
     };
     exit.into()

@@ -4,6 +4,17 @@
 //! in it: that depends on how long each of them waits, and so is the simulator's to decide.
 #![forbid(unsafe_code)]
 
+mod contents;
+pub mod format;
+mod generate;
+mod random;
+
+pub use format::{copy, Flaw, Malformed, ReadError, Reader, WriteError, Writer};
+pub use generate::{
+    generator, generators, Common, Compile, Generator, Hash, Help, Parameter, Parameters,
+    Quicksort, Scan, Sort, SpecError, Stack, Thrasher, Zipf,
+};
+
 use pleat_types::PageNo;
 
 /// Which process of a source, counted from 0.

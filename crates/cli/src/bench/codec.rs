@@ -1,13 +1,14 @@
 //! `pleat bench codec`: files of raw pages in, a table, JSON or a plot out.
 
-use super::{svg, Stop};
+use super::svg;
 use crate::args::BenchCodecArgs;
+use crate::exit::Stop;
+use crate::output::{create, print};
 use pleat_codec::measure::{measure, table, totals, MeasureError, Measured, Pool, PoolError};
 use pleat_codec::Choice;
 use serde::Serialize;
-use std::fs::File;
-use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 
 /// One line of `--json`. Times and bytes are means per page.
 #[derive(Serialize)]
@@ -26,28 +27,21 @@ struct Line<'a> {
 pub fn codec(raw: &BenchCodecArgs) -> Result<(), Stop> {
     let codecs = chosen_codecs(&raw.codec)?;
     let pools = read_pools(&raw.files, raw.pages as usize)?;
-    let plot = raw.svg.as_deref().map(create).transpose()?;
+    let plot = raw
+        .svg
+        .as_deref()
+        .map(|file| create(file, "--svg"))
+        .transpose()?;
     let measured = measure(&pools, &codecs).map_err(|error| match error {
         MeasureError::UnknownCodec(_) => Stop::mistake(error.to_string()),
         _ => Stop::failure(error.to_string()),
     })?;
-    if let Some(mut plot) = plot {
-        plot.write_all(svg::plot(&totals(&measured)).as_bytes())
-            .map_err(|error| Stop::failure(format!("cannot write the plot: {error}")))?;
+    if let Some(plot) = plot {
+        plot.write(&svg::plot(&totals(&measured)))?;
     }
     print(&match raw.json {
         true => measured.iter().map(json_line).collect(),
         false => table(&measured),
-    })
-}
-
-/// A new file for the plot, before anything is measured: a wrong name shows at once.
-fn create(file: &Path) -> Result<File, Stop> {
-    File::create(file).map_err(|error| {
-        Stop::mistake(format!(
-            "cannot write {}: {error}: choose another file for --svg",
-            file.display()
-        ))
     })
 }
 
@@ -106,14 +100,4 @@ fn json_line(one: &Measured) -> String {
         raw_pages: one.raw_pages,
     };
     serde_json::to_string(&line).expect("numbers and text") + "\n"
-}
-
-fn print(text: &str) -> Result<(), Stop> {
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        // `pleat bench codec ... | head -3` is no error.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Stop::failure(format!("cannot write the result: {error}")))
-        }
-        _ => Ok(()),
-    }
 }

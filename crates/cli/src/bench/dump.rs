@@ -3,8 +3,8 @@
 //! Taken are the pages that pleat would fold: private, anonymous, present. The process is neither
 //! stopped nor changed; a page that it writes to meanwhile may be torn, which no codec minds.
 
-use super::Stop;
 use crate::args::BenchDumpArgs;
+use crate::exit::Stop;
 use pleat_codec::measure::Random;
 use pleat_sys::procfs::{maps, present_anon_runs, Mapping, MappingKind, Pid};
 use std::collections::HashMap;

@@ -8,32 +8,7 @@ mod dump;
 mod svg;
 
 use crate::args::Bench;
-use crate::exit::Exit;
-
-/// Why there is no result: what to tell the user, and with which exit status.
-#[derive(Debug)]
-struct Stop {
-    exit: Exit,
-    message: String,
-}
-
-impl Stop {
-    /// What the user asked for cannot be.
-    fn mistake(message: impl Into<String>) -> Stop {
-        Stop {
-            exit: Exit::Usage,
-            message: message.into(),
-        }
-    }
-
-    /// pleat failed.
-    fn failure(message: impl Into<String>) -> Stop {
-        Stop {
-            exit: Exit::Failed,
-            message: message.into(),
-        }
-    }
-}
+use crate::exit::{Exit, Stop};
 
 /// Does what one of the subcommands of `pleat bench` says.
 pub fn bench(what: Bench) -> Exit {
@@ -41,8 +16,5 @@ pub fn bench(what: Bench) -> Exit {
         Bench::Codec(raw) => codec::codec(&raw),
         Bench::Dump(raw) => dump::dump(&raw),
     };
-    match done {
-        Ok(()) => Exit::Program(0),
-        Err(stop) => crate::fail(&stop.message, stop.exit),
-    }
+    Stop::exit(done)
 }
