@@ -57,6 +57,5 @@ fn main() {
         );
         let (count, time) = drain(&mut reader);
         show("  read", count, time);
-        reader.rewind();
     }
 }

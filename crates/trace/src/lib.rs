@@ -8,12 +8,15 @@ mod contents;
 pub mod format;
 mod generate;
 mod random;
+mod survey;
+pub mod text;
 
 pub use format::{copy, Flaw, Malformed, ReadError, Reader, WriteError, Writer};
 pub use generate::{
     generator, generators, Common, Compile, Generator, Hash, Help, Parameter, Parameters,
     Quicksort, Scan, Sort, SpecError, Stack, Thrasher, Zipf,
 };
+pub use survey::{ProcessSurvey, Survey};
 
 use pleat_types::PageNo;
 

@@ -31,10 +31,9 @@ impl Sizes {
         self.blocks.clear();
     }
 
-    /// Every page known, in no order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (RegionNo, u16)> + '_ {
-        let blocks = self.blocks.iter();
-        let pages = blocks.flat_map(|((region, _), block)| block.iter().map(|b| (*region, *b)));
-        pages.filter(|(_, bytes)| *bytes != UNKNOWN)
+    /// The size of every page known, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u16> + '_ {
+        let sizes = self.blocks.values().flatten().copied();
+        sizes.filter(|bytes| *bytes != UNKNOWN)
     }
 }
