@@ -34,6 +34,8 @@ Examples:
       pleat run --memory 512M -- sh -c 'zcat big.gz | sort | uniq -c'
   Never write to disk; compress in memory only:
       pleat run --memory 1G --no-swap -- node server.js
+  Record what a program does to memory, to simulate other sizes of memory later:
+      pleat run --record sort.trace -- sort -S 100M big.txt -o sorted.txt
   Keep the figures for later:
       pleat run --memory 340M --stats run.json -- ./program --its-own-flag
 
@@ -205,6 +207,17 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
 
+    /// Write a trace of the page references of PROGRAM and its children to FILE, which must not exist
+    /// yet, for 'pleat sim --trace FILE'. The program runs several times as long: only faults are
+    /// seen, so nearly all its pages are kept away from it
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+
+    /// While recording, the most memory in pages that can be taken away: the trace is good for
+    /// simulations of more memory than this. Default: 1/64 of the budget, at least 2M
+    #[arg(long, value_name = "SIZE", requires = "record")]
+    pub record_resident: Option<String>,
+
     /// Show a live status line on a terminal, and a summary at the end
     #[arg(short, long)]
     pub verbose: bool,
@@ -327,6 +340,7 @@ mod tests {
             ("pleat run --memory", "pleat run"),
             ("pleat frobnicate", "pleat"),
             ("pleat run -v -q -- true", "pleat run"),
+            ("pleat run --record-resident 1M -- true", "pleat run"),
             ("pleat bench codec", "pleat bench codec"),
             ("pleat bench codec --pages many x", "pleat bench codec"),
             ("pleat bench dump me x.pages", "pleat bench dump"),

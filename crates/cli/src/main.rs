@@ -16,6 +16,7 @@ mod model;
 mod output;
 mod plot;
 mod probe;
+mod record_file;
 mod run;
 mod settings;
 mod size;
