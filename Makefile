@@ -46,7 +46,7 @@ unit: tools
 FUZZ_CASES ?= 4000
 FUZZ_SECONDS ?= 30
 fuzz: tools fuzz-tools
-	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --release -p pleat-codec -p pleat-store -p pleat-backing -p pleat-engine
+	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --release -p pleat-codec -p pleat-store -p pleat-backing -p pleat-engine -p pleat-trace
 	CARGO="$(CARGO)" CC="$(CC)" fuzz/run $(FUZZ_SECONDS)
 
 # One at a time: each test measures memory and time of whole jobs.

@@ -4,8 +4,10 @@
 //! that. Errors of the parser become one line, as every other error of pleat.
 
 mod model;
+mod trace;
 
 pub use model::{Figure, ModelArgs};
+pub use trace::{DumpArgs, GenerateArgs, ImportArgs, InfoArgs, Trace};
 
 use crate::exit::Exit;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -106,6 +108,9 @@ pub enum Command {
     /// Measure codecs on pages of your own
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(Bench),
+    /// Make and look at traces of memory references
+    #[command(subcommand, after_help = trace::EXAMPLES)]
+    Trace(Trace),
     /// Show when compressing pays, by an analytic model
     #[command(after_help = model::EXAMPLES)]
     Model(ModelArgs),
@@ -344,6 +349,8 @@ mod tests {
             ("pleat bench codec", "pleat bench codec"),
             ("pleat bench codec --pages many x", "pleat bench codec"),
             ("pleat bench dump me x.pages", "pleat bench dump"),
+            ("pleat trace info", "pleat trace info"),
+            ("pleat model --figure 3", "pleat model"),
         ] {
             let text = one_line(&Args::try_parse_from(words(line)).unwrap_err(), words(line));
             assert!(

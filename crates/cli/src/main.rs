@@ -3,7 +3,8 @@
 //! This crate only reads the command line, settles what it means on this machine, hands the job to
 //! the pager and tells the user how it went. Follow a run through `args` (what was typed),
 //! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `doctor`,
-//! `bench` and `model` run nothing: they look at the machine, at codecs, and at what to expect.
+//! `bench`, `trace` and `model` run nothing: they look at the machine, at codecs, at references, and at
+//! what to expect.
 #![deny(unsafe_code)]
 
 mod agent_path;
@@ -23,6 +24,7 @@ mod size;
 mod stats;
 mod summary;
 mod swap_dir;
+mod trace;
 
 use args::{Args, Command};
 use clap::Parser;
@@ -43,6 +45,9 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Model(raw),
         }) => model::model(&raw),
+        Ok(Args {
+            command: Command::Trace(what),
+        }) => trace::trace(what),
         Err(error) => args::explain(&error),
     };
     exit.into()

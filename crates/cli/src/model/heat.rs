@@ -40,16 +40,11 @@ pub fn plot(figures: &[Figure]) -> String {
 fn panel(svg: &mut String, figure: Figure, area: Area) {
     let x = Axis::linear([0.0, 1.0].into_iter());
     let y = Axis::logarithmic(SPEEDS.into_iter());
-    let (width, height) = (area.width / CELLS as f64, area.height / CELLS as f64);
     for row in 0..CELLS {
         // From the middle of the cell; the top is the fastest.
         let up = 1.0 - (row as f64 + 0.5) / CELLS as f64;
         let speed = y.from * (y.to / y.from).powf(up);
-        for column in 0..CELLS {
-            let left = (column as f64 + 0.5) / CELLS as f64;
-            let corner = (area.x + column as f64 * width, area.y + row as f64 * height);
-            cell(svg, corner, (width, height), figure.speedup(left, speed));
-        }
+        draw_row(svg, area, row, &shades(figure, speed));
     }
     let labels = Labels {
         title: figure.caption(),
@@ -59,23 +54,47 @@ fn panel(svg: &mut String, figure: Figure, area: Area) {
     frame(svg, labels, area, &x, &y);
 }
 
-fn cell(svg: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), speedup: f64) {
-    let (class, opacity) = shade(speedup);
-    // A little larger, or the paper would shine through between cells.
-    let (width, height) = (width + 0.3, height + 0.3);
-    let _ = writeln!(
-        svg,
-        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
-         height=\"{height:.1}\" opacity=\"{opacity:.2}\"/>"
-    );
+/// The cells of a row.
+fn shades(figure: Figure, speed: f64) -> Vec<Shade> {
+    let left = |column: usize| (column as f64 + 0.5) / CELLS as f64;
+    let cells = (0..CELLS).map(left);
+    cells
+        .map(|left| shade(figure.speedup(left, speed)))
+        .collect()
 }
 
-/// Class and opacity of a speed-up: within the scale the darker, the more.
-fn shade(speedup: f64) -> (&'static str, f64) {
+/// Cells alike are one rectangle.
+fn draw_row(svg: &mut String, area: Area, row: usize, shades: &[Shade]) {
+    let (width, height) = (area.width / CELLS as f64, area.height / CELLS as f64);
+    let mut column = 0;
+    for alike in shades.chunk_by(|a, b| a == b) {
+        let (class, percent) = alike[0];
+        // A little larger, or the paper would shine through between rectangles.
+        let _ = writeln!(
+            svg,
+            "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" \
+             opacity=\"{percent}%\"/>",
+            area.x + column as f64 * width,
+            area.y + row as f64 * height,
+            alike.len() as f64 * width + 0.3,
+            height + 0.3
+        );
+        column += alike.len();
+    }
+}
+
+/// Class and opacity in percent.
+type Shade = (&'static str, u32);
+
+/// How a speed-up is shown: within the scale the darker, the more, in steps of 5 %.
+fn shade(speedup: f64) -> Shade {
     match speedup {
-        s if s > SCALE_END => ("beyond", 1.0),
-        s if s >= 1.0 => ("gain", 0.15 + 0.6 * (s - 1.0) / (SCALE_END - 1.0)),
-        _ => ("loss", 0.8),
+        s if s > SCALE_END => ("beyond", 100),
+        s if s >= 1.0 => {
+            let steps = 12.0 * (s - 1.0) / (SCALE_END - 1.0);
+            ("gain", 15 + 5 * steps.round() as u32)
+        }
+        _ => ("loss", 80),
     }
 }
 
@@ -103,16 +122,14 @@ mod tests {
         assert_eq!(shade(1.0).0, "gain");
         assert_eq!(shade(0.99).0, "loss");
         for figure in [Figure::Paging, Figure::Keeping] {
-            let svg = plot(&[figure]);
-            assert_eq!(svg.matches("<rect").count(), CELLS * CELLS + 5);
-            let cells: Vec<&str> = svg
-                .lines()
-                .filter(|line| line.contains("opacity"))
-                .collect();
-            assert!(cells[0].contains("beyond"), "top left: {}", cells[0]);
-            assert!(cells[CELLS - 1].contains("loss"), "top right");
-            assert!(cells[CELLS * (CELLS - 1)].contains("loss"), "bottom left");
+            let (top, bottom) = (shades(figure, 40.0), shades(figure, 0.6));
+            assert_eq!(top[0].0, "beyond");
+            assert_eq!(top[CELLS - 1].0, "loss");
+            assert!(bottom.iter().all(|(class, _)| *class == "loss"));
         }
+        let leap = shades(Figure::Keeping, 8.0);
+        assert_eq!(leap[CELLS / 2 - 1].0, "beyond");
+        assert_eq!(leap[CELLS / 2].0, "gain");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A build: several compilers side by side, each with its own sources and heap, that share headers and
 //! the compiler's program file.
 
-use super::parameters::{parameters, COUNT_MAX};
+use super::parameters::parameters;
 use super::walk::{Generated, Step, Walk};
 use super::zipf::{Ranks, Scatter};
 use super::Generator;
@@ -16,15 +16,15 @@ parameters! {
         /// Compilers that run at the same time.
         jobs: u64 = 2 in 1..=4096,
         /// Source files, over all jobs.
-        units: u64 = 200 in 1..=COUNT_MAX,
+        units: u64 = 200 in 1..=1 << 32,
         /// Pages that the heap of one compilation grows to.
-        heap: u64 = 4096 in 1..=1 << 28,
+        heap: u64 = 4096 in 1..=1 << 22,
         /// Pages of all headers together.
         headers: u64 = 8192 in 1..=1 << 28,
         /// Pages of the compiler's program file.
         text: u64 = 6144 in 1..=1 << 28,
         /// Touches of one compilation for each page of its heap.
-        work: u64 = 12 in 1..=65536,
+        work: u64 = 12 in 1..=4096,
         /// Pages of a source file, and of an object file.
         source: u64 = 8 in 1..=65536,
         /// How popular the popular headers and functions are.

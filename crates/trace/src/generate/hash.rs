@@ -1,11 +1,14 @@
 //! A hash join: builds a table from one file, then looks up every record of another in it.
 
-use super::parameters::{parameters, COUNT_MAX, PAGES_MAX};
+use super::parameters::{parameters, PAGES_MAX};
 use super::walk::{Generated, Step, Walk};
 use super::zipf::{Ranks, Scatter};
 use super::Generator;
 use crate::random::Random;
 use crate::{Common, RegionKind, RegionNo, Source, SpecError};
+
+/// With one record on a page, files still end before page numbers do.
+const RECORDS_MAX: u64 = 1 << 50;
 
 parameters! {
     /// Fills a hash table at random places from a file, then probes it with the records of another
@@ -14,9 +17,9 @@ parameters! {
         /// Pages of the table.
         pages: u64 = 65536 in 1..=PAGES_MAX,
         /// Records put into the table.
-        build: u64 = 1048576 in 1..=COUNT_MAX,
+        build: u64 = 1048576 in 1..=RECORDS_MAX,
         /// Records looked up.
-        probe: u64 = 2097152 in 0..=COUNT_MAX,
+        probe: u64 = 2097152 in 0..=RECORDS_MAX,
         /// Skew of the lookups: 0 for all records alike, 1 for few of them often.
         alpha: f64 = 0.0 in 0.0..=8.0,
         /// Records on a page of the files.

@@ -50,14 +50,6 @@ pub enum SpecError {
         /// What can be.
         expected: String,
     },
-    /// Parameters that exclude each other.
-    #[error("{generator}: {conflict}")]
-    Conflict {
-        /// The generator.
-        generator: String,
-        /// Which, and what to change.
-        conflict: &'static str,
-    },
     /// No distribution has this mean and these shares.
     #[error(
         "pages cannot compress to {ratio} of their size when {raw} of them are raw and {same} are \
@@ -150,7 +142,7 @@ const ENTRIES: &[Entry] = &[
     ),
     Entry::new::<Thrasher>(
         "memload",
-        "touches more and more memory in order and computes little",
+        "goes through memory in order and computes next to nothing",
         "pages=131072,passes=2,think_ns=50",
     ),
 ];
@@ -304,6 +296,39 @@ mod tests {
                 help.parameters.iter().all(|p| p.help.ends_with('.')),
                 "{name}"
             );
+        }
+    }
+
+    #[test]
+    fn every_generator_is_in_the_documentation() {
+        let document = include_str!("../../../../docs/traces.md");
+        for help in generators() {
+            let name = format!("`{}`", help.name);
+            assert!(document.contains(&name), "docs/traces.md lacks {name}");
+        }
+    }
+
+    #[test]
+    fn the_largest_values_do_not_overflow() {
+        for help in generators() {
+            // Those that take memory for each of their pages are left at their defaults.
+            let keeps = ["stack", "matlab", "mummer"].contains(&help.name);
+            let own = help
+                .parameters
+                .iter()
+                .filter(|p| !["write", "file", "alpha"].contains(&p.name));
+            let largest = own.filter_map(|p| {
+                let text =
+                    SpecError::to_string(&generator(&format!("{}:{}=x", help.name, p.name)).err()?);
+                let most = text.split(" to ").last()?.to_owned();
+                (most != "1").then(|| format!("{}={most}", p.name))
+            });
+            let largest: Vec<String> = largest.filter(|_| !keeps).collect();
+            let mut source = generator(&format!("{}:{}", help.name, largest.join(","))).unwrap();
+            for _ in 0..1000 {
+                let reference = source.next(ProcessNo(0)).expect(help.name);
+                assert!(reference.page.0 < 1 << 52, "{}", help.name);
+            }
         }
     }
 

@@ -74,7 +74,7 @@ impl Walk for Recent {
         }
         self.left = self.left.checked_sub(1)?;
         let page = match self.drifts.draw(&mut self.random) {
-            true => self.from_outside(),
+            true => self.bring_in(),
             false => self.order.touch(self.ranks.draw(&mut self.random) as u32),
         };
         Some(match self.writes.draw(&mut self.random) {
@@ -86,7 +86,7 @@ impl Walk for Recent {
 
 impl Recent {
     /// The page that comes in for the least recent one; that one itself when there is no other.
-    fn from_outside(&mut self) -> u32 {
+    fn bring_in(&mut self) -> u32 {
         let least_recent = self.order.len() - 1;
         let Some(page) = self.outside.pop_front() else {
             return self.order.touch(least_recent);
