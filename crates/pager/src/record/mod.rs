@@ -38,7 +38,14 @@ pub struct Recorder {
 
 struct Tape {
     writer: Writer<Blocks>,
-    spaces: HashMap<SpaceId, (ProcessNo, RegionNo)>,
+    spaces: HashMap<SpaceId, Place>,
+}
+
+/// An address space in the trace.
+struct Place {
+    began_ns: u64,
+    /// Many only start another program: a process of the trace is one that touches something.
+    name: Option<(ProcessNo, RegionNo)>,
 }
 
 impl Recorder {
@@ -59,13 +66,13 @@ impl Recorder {
 
     /// An address space begins.
     pub fn begin(&self, space: SpaceId) {
-        let now = self.start.elapsed().as_nanos() as u64;
-        self.put(|tape| {
-            let process = tape.writer.process(now)?;
-            let region = tape.writer.region(RegionKind::Anonymous, UNKNOWN_BYTES)?;
-            tape.spaces.insert(space, (process, region));
-            Ok(())
-        });
+        let place = Place {
+            began_ns: self.start.elapsed().as_nanos() as u64,
+            name: None,
+        };
+        if let Some(tape) = lock(&self.tape).as_mut() {
+            tape.spaces.insert(space, place);
+        }
     }
 
     /// A page was touched, after so much computing. Budget: 100 ns.
@@ -99,11 +106,12 @@ impl Recorder {
 
     /// An address space is gone.
     pub fn end(&self, space: SpaceId) {
-        self.put_for(space, |writer, process, _| writer.ended(process));
-        self.put(|tape| {
-            tape.spaces.remove(&space);
-            Ok(())
-        });
+        self.put(
+            |tape| match tape.spaces.remove(&space).and_then(|place| place.name) {
+                Some((process, _)) => tape.writer.ended(process),
+                None => Ok(()),
+            },
+        );
     }
 
     /// Why recording has ended too early; told once.
@@ -132,9 +140,12 @@ impl Recorder {
         space: SpaceId,
         put: impl FnOnce(&mut Writer<Blocks>, ProcessNo, RegionNo) -> Result<(), WriteError>,
     ) {
-        self.put(|tape| match tape.spaces.get(&space) {
-            Some(&(process, region)) => put(&mut tape.writer, process, region),
-            None => Ok(()),
+        self.put(|tape| {
+            let Some(place) = tape.spaces.get_mut(&space) else {
+                return Ok(());
+            };
+            let (process, region) = place.named(&mut tape.writer)?;
+            put(&mut tape.writer, process, region)
         });
     }
 
@@ -147,6 +158,18 @@ impl Recorder {
             *lock(&self.error) = Some(error.to_string());
             self.is_news.store(true, Ordering::Release);
         }
+    }
+}
+
+impl Place {
+    fn named(&mut self, writer: &mut Writer<Blocks>) -> Result<(ProcessNo, RegionNo), WriteError> {
+        if let Some(name) = self.name {
+            return Ok(name);
+        }
+        let process = writer.process(self.began_ns)?;
+        let region = writer.region(RegionKind::Anonymous, UNKNOWN_BYTES)?;
+        self.name = Some((process, region));
+        Ok((process, region))
     }
 }
 
@@ -165,11 +188,15 @@ mod tests {
     #[test]
     fn every_space_is_a_process_with_pages_of_its_own() {
         let path = std::env::temp_dir().join(format!("pleat-record-{}", std::process::id()));
-        let mut file = File::create_new(&path).unwrap();
+        let mut file = {
+            let mut options = File::options();
+            options.read(true).write(true).create_new(true);
+            options.open(&path).unwrap()
+        };
         let _ = std::fs::remove_file(&path);
-        let writing = OpenSame(&file).open();
-        let recorder = Recorder::start(writing).unwrap();
-        let (parent, child) = (SpaceId(0), SpaceId(7));
+        let recorder = Recorder::start(file.try_clone().unwrap()).unwrap();
+        let (parent, child, silent) = (SpaceId(0), SpaceId(7), SpaceId(1));
+        recorder.begin(silent);
         recorder.begin(parent);
         recorder.found(parent, PageRange::new(PageNo(10), 3));
         recorder.begin(child);
@@ -179,6 +206,7 @@ mod tests {
         recorder.folded(child, PageNo(11), 99);
         recorder.touched(parent, PageNo(5), Access::Write, 0);
         recorder.touched(SpaceId(9), PageNo(5), Access::Write, 0);
+        recorder.end(silent);
         assert_eq!(recorder.finish(), Ok(5));
         assert_eq!(recorder.news(), None);
         let mut bytes = Vec::new();
@@ -193,15 +221,6 @@ mod tests {
             trace.compressed_bytes(RegionNo(0), PageNo(11)),
             UNKNOWN_BYTES
         );
-    }
-
-    /// Another handle on an unlinked file.
-    struct OpenSame<'a>(&'a File);
-
-    impl OpenSame<'_> {
-        fn open(&self) -> File {
-            self.0.try_clone().unwrap()
-        }
     }
 
     #[test]
