@@ -61,6 +61,8 @@ Examples:
   A plot of speed against size; the figures as JSON, a line for each codec and file:
       pleat bench codec --svg codecs.svg /tmp/*.pages
       pleat bench codec --json /tmp/*.pages | jq 'select(.bytes < 1000)'
+  The compressed size of every page:
+      pleat bench codec --sizes --codec auto /tmp/postgres.pages > postgres.sizes
 
 What is measured: mean time and stored bytes of a page, on one thread. A page of one repeated
 word stores nothing, one that does not shrink to 3/4 is kept raw (4096 bytes). All files are gone
@@ -142,6 +144,12 @@ pub struct BenchCodecArgs {
     /// raw_pages
     #[arg(long)]
     pub json: bool,
+
+    /// Print instead what each page compresses to, in bytes, one a line, pages of one repeated word left
+    /// out: what crates/store/examples/churn takes. With one codec, which has seen all pages once
+    /// before, and so has learnt what it can
+    #[arg(long, conflicts_with_all = ["json", "svg"])]
+    pub sizes: bool,
 
     /// Also plot speed against size, over all files, to FILE
     #[arg(long, value_name = "FILE")]
