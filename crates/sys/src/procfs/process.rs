@@ -311,7 +311,7 @@ mod tests {
             // Threads of other tests may end at any moment; those that have not must agree.
             assert!(tgid_of_thread(tid).is_ok_and(|tgid| tgid == own) || !entry.path().exists());
             let ran = CpuTimeReader::open(tid).and_then(|reader| reader.read());
-            assert!(ran.is_ok_and(|ns| ns > 0) || !entry.path().exists());
+            assert!(ran.is_ok() || !entry.path().exists());
             assert!(last_cpu_of_thread(tid).is_ok_and(|cpu| cpu < 4096) || !entry.path().exists());
         }
         drop(send);
