@@ -4,9 +4,13 @@
 //! that. Errors of the parser become one line, as every other error of pleat.
 
 mod model;
+mod papers;
+mod sim;
 mod trace;
 
 pub use model::{Figure, ModelArgs};
+pub use papers::PapersArgs;
+pub use sim::{SimArgs, SimHost};
 pub use trace::{DumpArgs, GenerateArgs, ImportArgs, InfoArgs, Trace};
 
 use crate::exit::Exit;
@@ -116,6 +120,12 @@ pub enum Command {
     /// Show when compressing pays, by an analytic model
     #[command(after_help = model::EXAMPLES)]
     Model(ModelArgs),
+    /// Make figures of the published systems again, in simulation
+    #[command(after_help = papers::EXAMPLES)]
+    Papers(PapersArgs),
+    /// Simulate a workload under several presets, on a machine of your choice
+    #[command(after_help = sim::examples())]
+    Sim(SimArgs),
 }
 
 /// What there is to measure, and with what.

@@ -3,8 +3,8 @@
 //! This crate only reads the command line, settles what it means on this machine, hands the job to
 //! the pager and tells the user how it went. Follow a run through `args` (what was typed),
 //! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `doctor`,
-//! `bench`, `trace` and `model` run nothing: they look at the machine, at codecs, at references, and at
-//! what to expect.
+//! `bench`, `trace`, `model` and `sim` run nothing: they look at the machine, at codecs, at references,
+//! and at what to expect.
 #![deny(unsafe_code)]
 
 mod agent_path;
@@ -15,11 +15,13 @@ mod doctor;
 mod exit;
 mod model;
 mod output;
+mod papers;
 mod plot;
 mod probe;
 mod record_file;
 mod run;
 mod settings;
+mod sim;
 mod size;
 mod stats;
 mod summary;
@@ -45,6 +47,12 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Model(raw),
         }) => model::model(&raw),
+        Ok(Args {
+            command: Command::Papers(raw),
+        }) => papers::papers(&raw),
+        Ok(Args {
+            command: Command::Sim(raw),
+        }) => sim::sim(&raw),
         Ok(Args {
             command: Command::Trace(what),
         }) => trace::trace(what),

@@ -99,6 +99,9 @@ impl Engine {
         let chosen = out.len() - first;
         self.cache.totals.chosen_pages += chosen as u64;
         self.starved = chosen == 0 && want > 0 && takers.iter().any(|&(_, most)| most > 0);
+        if self.starved {
+            self.cache_must_give(want as u64);
+        }
     }
 
     fn oldest_of(&mut self, space: SpaceId) -> Option<(PageNo, u64)> {
@@ -150,6 +153,16 @@ impl Engine {
         cache.pay_with_clean_pages();
         self.forget_dropped();
         true
+    }
+
+    /// Nothing is left to take away: the compressed cache has to give, whatever the policy says.
+    fn cache_must_give(&mut self, frames: u64) {
+        let (cache, bytes) = (&mut self.cache, frames * PAGE_SIZE as u64);
+        if cache.can_shrink() && cache.owed_bytes < bytes {
+            cache.owe(bytes - cache.owed_bytes);
+            cache.pay_with_clean_pages();
+            self.forget_dropped();
+        }
     }
 
     /// How a page that was chosen is to leave: ask for each, and again after `cleaned`. In a process

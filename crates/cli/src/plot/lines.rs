@@ -31,17 +31,6 @@ pub struct LinePlot<'a> {
     pub y_scale: Scale,
 }
 
-/// A plot with linear axes.
-pub fn lines(title: &str, x_label: &str, y_label: &str, series: &[Series]) -> String {
-    let plot = LinePlot {
-        title,
-        x_label,
-        y_label,
-        ..LinePlot::default()
-    };
-    plot.draw(series)
-}
-
 impl LinePlot<'_> {
     /// The plot of these series as an SVG document.
     pub fn draw(&self, series: &[Series]) -> String {
@@ -114,6 +103,17 @@ fn legend_line(svg: &mut String, class: &str, number: usize, name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A plot with linear axes.
+    fn lines(title: &str, x_label: &str, y_label: &str, series: &[Series]) -> String {
+        let plot = LinePlot {
+            title,
+            x_label,
+            y_label,
+            ..LinePlot::default()
+        };
+        plot.draw(series)
+    }
 
     fn series(name: &str, points: &[(f64, f64)]) -> Series {
         Series {

@@ -3,11 +3,8 @@
 
 mod axis;
 mod draw;
-// Drawn by the simulator's command; until that is there, by tests only.
-#[allow(dead_code)]
 mod lines;
 
 pub use axis::{Axis, Scale};
 pub use draw::{begin, class_of, frame, line, text, Area, Labels, Point, END};
-#[allow(unused_imports)]
-pub use lines::{lines, LinePlot, Series};
+pub use lines::{LinePlot, Series};

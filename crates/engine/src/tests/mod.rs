@@ -1,6 +1,8 @@
 //! Tests of the whole engine: a random model test and plain ones by subject.
 
 mod cold;
+mod content;
+mod driver;
 mod lists;
 mod memory;
 mod model;

@@ -1,34 +1,33 @@
-//! A simple kernel, program, agent, folder and disk around an engine, for the model test.
+//! A simple kernel and program around an engine, for the model test; `driver.rs` has the agent, the
+//! folder and the disk, `content.rs` what pages are made of.
 //!
 //! `truth` is what each page must read as, `present` what is really mapped. Everything between is
 //! the engine's promise. Content is a number; 0 is a page of zeros.
 
 use std::collections::{BTreeMap, HashMap};
 
-use pleat_codec::Folded;
-use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
+use pleat_types::{PageNo, PageRange, SpaceId, StagingSlot};
 
 use crate::table::PageState;
 use crate::{
     BodyId, ColdPage, Engine, FaultAnswer, FillItem, FillPlan, Parts, ReadRequest, Refusal,
-    Settings, WayOut, WriteOutcome, WritePlan,
+    Settings, WriteOutcome, WritePlan,
 };
+
+use super::content::unfold;
 
 /// First page and number of pages programs use: two chunks of the page table.
 pub(crate) const FIRST: u64 = 500;
 pub(crate) const PAGES: u64 = 40;
 /// What is in the first page of a new file; counted on from there.
 const FIRST_IN_FILE: u64 = 1 << 40;
-const CODEC: CodecId = CodecId(9);
-/// What pages that stayed cold are compressed with.
-const TIGHT: CodecId = CodecId(10);
 
 /// A command to an agent.
-struct Command {
-    space: SpaceId,
-    page: PageNo,
+pub(super) struct Command {
+    pub(super) space: SpaceId,
+    pub(super) page: PageNo,
     /// What the agent did, once it did.
-    result: Option<Result<StagingSlot, Refusal>>,
+    pub(super) result: Option<Result<StagingSlot, Refusal>>,
 }
 
 pub(crate) struct World {
@@ -36,42 +35,24 @@ pub(crate) struct World {
     /// Address spaces and files.
     pub(crate) spaces: Vec<SpaceId>,
     /// What is in each file now, where that is not what was in it first.
-    files: BTreeMap<SpaceId, HashMap<PageNo, u64>>,
-    tracks_writes: bool,
-    truth: BTreeMap<(SpaceId, PageNo), u64>,
-    present: HashMap<(SpaceId, PageNo), u64>,
-    commands: Vec<Command>,
-    slots: HashMap<StagingSlot, u64>,
-    slots_used: u32,
-    to_fold: Vec<(BodyId, StagingSlot)>,
-    writing: Vec<WritePlan>,
-    cold: Vec<ColdPage>,
-    disk: Vec<u8>,
-    content: u64,
+    pub(super) files: BTreeMap<SpaceId, HashMap<PageNo, u64>>,
+    pub(super) tracks_writes: bool,
+    pub(super) truth: BTreeMap<(SpaceId, PageNo), u64>,
+    pub(super) present: HashMap<(SpaceId, PageNo), u64>,
+    pub(super) commands: Vec<Command>,
+    pub(super) slots: HashMap<StagingSlot, u64>,
+    pub(super) slots_used: u32,
+    pub(super) to_fold: Vec<(BodyId, StagingSlot)>,
+    pub(super) writing: Vec<WritePlan>,
+    pub(super) cold: Vec<ColdPage>,
+    pub(super) disk: Vec<u8>,
+    pub(super) content: u64,
     /// Faults looked up and not answered yet, one per space at most: the page, and what to put there
     /// and behind.
-    answers: BTreeMap<SpaceId, (PageNo, Vec<u64>)>,
+    pub(super) answers: BTreeMap<SpaceId, (PageNo, Vec<u64>)>,
 }
 
-/// How a content folds: some are one word, some do not compress, lengths vary.
-fn fold(content: u64) -> (Folded, Vec<u8>) {
-    if content.is_multiple_of(5) {
-        return (Folded::Same(content), Vec::new());
-    }
-    let (codec, len) = match content % 7 {
-        0 => (CodecId::RAW, 4096),
-        _ => (CODEC, 8 + (content * 577 % 1000) as usize),
-    };
-    let bytes = content
-        .to_le_bytes()
-        .into_iter()
-        .cycle()
-        .take(len)
-        .collect();
-    (Folded::Bytes { codec, len }, bytes)
-}
-
-fn pick(len: usize, choice: usize) -> Option<usize> {
+pub(super) fn pick(len: usize, choice: usize) -> Option<usize> {
     (len > 0).then(|| choice % len)
 }
 
@@ -107,13 +88,13 @@ impl World {
         pick(self.spaces.len(), choice).map(|index| self.spaces[index])
     }
 
-    fn truth(&self, space: SpaceId, page: PageNo) -> u64 {
+    pub(super) fn truth(&self, space: SpaceId, page: PageNo) -> u64 {
         let written = self.truth.get(&(space, page)).copied();
         written.unwrap_or_else(|| self.in_file(space, page).unwrap_or(0))
     }
 
     /// What the file has at this page; `None`: not a file.
-    fn in_file(&self, space: SpaceId, page: PageNo) -> Option<u64> {
+    pub(super) fn in_file(&self, space: SpaceId, page: PageNo) -> Option<u64> {
         let written = self.files.get(&space)?.get(&page).copied();
         Some(written.unwrap_or(FIRST_IN_FILE + page.0))
     }
@@ -382,195 +363,6 @@ impl World {
         self.engine.end_space(space);
     }
 
-    pub(crate) fn choose(&mut self, most: u32, want: usize) {
-        let takers: Vec<_> = self.spaces.iter().map(|&space| (space, most)).collect();
-        let mut chosen = Vec::new();
-        self.engine.choose_victims(&takers, want, &mut chosen);
-        assert!(chosen.len() <= want);
-        for (space, page) in chosen {
-            assert!(
-                self.present.contains_key(&(space, page)),
-                "{page:?} is not there to be taken"
-            );
-            // Who sees every write sends pages away himself: nobody has to be asked for them.
-            if self.is_file(space) || self.tracks_writes {
-                self.send_away(space, page);
-            } else {
-                self.commands.push(Command {
-                    space,
-                    page,
-                    result: None,
-                });
-            }
-        }
-    }
-
-    /// A page leaves the way the engine says, at once.
-    fn send_away(&mut self, space: SpaceId, page: PageNo) {
-        let at = (space, page);
-        match self.engine.way_out(space, page) {
-            WayOut::WriteBack => {
-                let content = self.truth(space, page);
-                let file = self
-                    .files
-                    .get_mut(&space)
-                    .expect("only files are written to");
-                file.insert(page, content);
-                self.truth.remove(&at);
-                self.engine.cleaned(space, page);
-                self.send_away(space, page);
-            }
-            WayOut::Drop => {
-                self.present.remove(&at);
-                self.engine.dropped(space, page);
-            }
-            WayOut::Take => {
-                let content = self.present.remove(&at).expect("it is there");
-                let slot = self.fill_slot(content);
-                match self.engine.taken(space, page, slot) {
-                    Some(body) => self.to_fold.push((body, slot)),
-                    None => drop(self.slots.remove(&slot)),
-                }
-            }
-        }
-    }
-
-    fn fill_slot(&mut self, content: u64) -> StagingSlot {
-        self.slots_used += 1;
-        let slot = StagingSlot(self.slots_used);
-        self.slots.insert(slot, content);
-        slot
-    }
-
-    /// An agent carries out one of its commands.
-    pub(crate) fn carry_out(&mut self, choice: usize, mood: u8) {
-        let waiting = |command: &&mut Command| command.result.is_none();
-        let mut waiting: Vec<_> = self.commands.iter_mut().filter(waiting).collect();
-        let Some(index) = pick(waiting.len(), choice) else {
-            return;
-        };
-        let command = &mut waiting[index];
-        let at = (command.space, command.page);
-        let result = match (self.present.get(&at), mood % 8) {
-            (_, 7) => Err(Refusal::Stale),
-            (None, _) => Err(Refusal::Gone),
-            (Some(_), 5) => Err(Refusal::Busy),
-            (Some(_), 6) => Err(Refusal::Unmovable),
-            (Some(&content), _) => {
-                self.present.remove(&at);
-                self.slots_used += 1;
-                let slot = StagingSlot(self.slots_used);
-                self.slots.insert(slot, content);
-                Ok(slot)
-            }
-        };
-        command.result = Some(result);
-    }
-
-    /// The driver hears what became of a command.
-    pub(crate) fn report(&mut self, choice: usize) {
-        let done: Vec<usize> = (0..self.commands.len())
-            .filter(|&index| self.commands[index].result.is_some())
-            .collect();
-        let Some(index) = pick(done.len(), choice) else {
-            return;
-        };
-        let command = self.commands.remove(done[index]);
-        match command.result {
-            Some(Ok(slot)) => match self.engine.taken(command.space, command.page, slot) {
-                Some(body) => self.to_fold.push((body, slot)),
-                None => drop(self.slots.remove(&slot)),
-            },
-            Some(Err(why)) => self.engine.refused(command.space, command.page, why),
-            None => {}
-        }
-    }
-
-    /// Every command to a space is carried out and reported.
-    fn settle(&mut self, space: SpaceId) {
-        while let Some(index) = self
-            .commands
-            .iter()
-            .position(|command| command.space == space)
-        {
-            let command = self.commands.remove(index);
-            let waits = command.result.is_none();
-            self.commands.insert(0, command);
-            if waits {
-                self.carry_out(0, 0);
-            }
-            self.report(0);
-        }
-    }
-
-    pub(crate) fn fold(&mut self, choice: usize) {
-        let Some(index) = pick(self.to_fold.len(), choice) else {
-            return;
-        };
-        let (body, slot) = self.to_fold.remove(index);
-        let content = self.slots.remove(&slot).unwrap();
-        let (result, bytes) = fold(content);
-        self.engine.folded(body, result, &bytes);
-    }
-
-    /// Pages are chosen, and everything under way gets into the compressed cache.
-    pub(crate) fn evict(&mut self, want: usize) {
-        self.choose(u32::MAX, want);
-        while !self.commands.is_empty() {
-            self.carry_out(0, 0);
-            self.report(0);
-        }
-        while !self.to_fold.is_empty() {
-            self.fold(0);
-        }
-    }
-
-    pub(crate) fn plan_write(&mut self) {
-        let mut plan = WritePlan::default();
-        if self.engine.plan_write(&mut plan) {
-            self.writing.push(plan);
-        }
-    }
-
-    pub(crate) fn choose_cold(&mut self) {
-        let mut page = ColdPage::default();
-        if self.engine.choose_cold(&mut page) {
-            unfold(page.codec, &page.bytes);
-            self.cold.push(page);
-        }
-    }
-
-    /// A cold page was compressed again: tighter, or not (one in four).
-    pub(crate) fn recompress(&mut self, choice: usize) {
-        let Some(index) = pick(self.cold.len(), choice) else {
-            return;
-        };
-        let page = self.cold.remove(index);
-        let content = unfold(page.codec, &page.bytes);
-        let bytes = tight(content, content.is_multiple_of(4));
-        let (codec, len) = (TIGHT, bytes.len());
-        self.engine
-            .recompressed(&page, Folded::Bytes { codec, len }, &bytes);
-    }
-
-    /// A write ends; a failed one leaves garbage in the file.
-    pub(crate) fn finish_write(&mut self, choice: usize, outcome: WriteOutcome) {
-        let Some(index) = pick(self.writing.len(), choice) else {
-            return;
-        };
-        let plan = self.writing.remove(index);
-        let (start, end) = (
-            plan.offset as usize,
-            plan.offset as usize + plan.bytes.len(),
-        );
-        self.disk.resize(self.disk.len().max(end), 0xEE);
-        match outcome {
-            WriteOutcome::Done => self.disk[start..end].copy_from_slice(&plan.bytes),
-            WriteOutcome::Failed => self.disk[start..end].fill(0xEE),
-        }
-        self.engine.write_done(&plan, outcome);
-    }
-
     /// Everything under way comes to its end, every page is read, every program exits: then
     /// nothing may be left anywhere.
     pub(crate) fn finish(&mut self) {
@@ -611,39 +403,4 @@ impl World {
 enum MapKind {
     Truth,
     Present,
-}
-
-/// A content compressed again.
-fn tight(content: u64, is_longer: bool) -> Vec<u8> {
-    let (_, folded) = fold(content);
-    let len = if is_longer {
-        4096
-    } else {
-        8 + folded.len() / 3
-    };
-    content
-        .to_le_bytes()
-        .into_iter()
-        .cycle()
-        .take(len)
-        .collect()
-}
-
-fn unfold(codec: CodecId, bytes: &[u8]) -> u64 {
-    let content = u64::from_le_bytes(bytes[..8].try_into().unwrap());
-    if codec == TIGHT {
-        assert_eq!(bytes, tight(content, false), "damaged, or not kept");
-        return content;
-    }
-    let (folded, expected) = fold(content);
-    assert_eq!(
-        folded,
-        Folded::Bytes {
-            codec,
-            len: bytes.len()
-        },
-        "not what was folded"
-    );
-    assert_eq!(bytes, expected, "damaged");
-    content
 }

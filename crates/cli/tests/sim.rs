@@ -1,0 +1,178 @@
+//! `pleat sim` as a user meets it: a workload in, a table, JSON or a plot out, and one line for each
+//! mistake.
+
+use serde_json::Value;
+use std::fs;
+use std::process::{Command, Output};
+
+const CYCLE: &str = "thrasher:pages=3000,passes=4,ratio=0.25";
+
+fn sim(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pleat"))
+        .arg("sim")
+        .args(args)
+        .output()
+        .expect("pleat runs")
+}
+
+fn stdout(output: &Output) -> &str {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    std::str::from_utf8(&output.stdout).expect("UTF-8")
+}
+
+/// The line on standard error of a mistake.
+fn mistake(args: &[&str]) -> String {
+    let output = sim(args);
+    let text = String::from_utf8(output.stderr).expect("UTF-8");
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(output.stdout.is_empty());
+    assert_eq!(text.lines().count(), 1, "{text}");
+    text
+}
+
+fn json(args: &[&str]) -> Vec<Value> {
+    let output = sim(args);
+    let lines = stdout(&output).lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+#[test]
+fn the_table_has_a_block_for_each_size_and_compares_with_none() {
+    let output = sim(&[
+        "--workload",
+        CYCLE,
+        "--memory",
+        "8M,16M",
+        "--preset",
+        "castro03,castro03,pleat/run=4",
+    ]);
+    let table = stdout(&output);
+    assert_eq!(table.matches("memory ").count(), 2, "{table}");
+    for preset in ["none", "castro03", "pleat/run=4"] {
+        let lines = table
+            .lines()
+            .filter(|line| line.split_whitespace().next() == Some(preset));
+        assert_eq!(lines.count(), 2, "{preset}: {table}");
+    }
+}
+
+#[test]
+fn json_is_one_object_a_line_and_the_same_every_time() {
+    let args = ["--workload", CYCLE, "--memory", "8M", "--json"];
+    let lines = json(&args);
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[0]["preset"], "none");
+    assert_eq!(lines[1]["preset"], "pleat");
+    let (none, pleat) = (&lines[0], &lines[1]);
+    assert_eq!(pleat["references"], 12_000);
+    assert_eq!(pleat["memory_bytes"], 8 << 20);
+    let elapsed = |line: &Value| line["elapsed_ns"].as_f64().unwrap();
+    let speedup = pleat["speedup"].as_f64().unwrap();
+    assert!(speedup > 2.0, "{speedup}");
+    assert!((speedup - elapsed(none) / elapsed(pleat)).abs() < 1e-9);
+    for (group, field) in [("cpu", "compress_ns"), ("engine", "taken_pages")] {
+        assert!(pleat[group][field].as_u64() > Some(0), "{group}.{field}");
+    }
+    assert_eq!(json(&args)[1]["elapsed_ns"], pleat["elapsed_ns"]);
+}
+
+#[test]
+fn cpus_devices_and_hosts_matter() {
+    let elapsed = |more: &[&str]| {
+        let mut args = vec!["--workload", CYCLE, "--memory", "8M", "--json"];
+        args.extend(more);
+        json(&args)[0]["elapsed_ns"].as_u64().unwrap()
+    };
+    let usual = elapsed(&[]);
+    assert!(elapsed(&["--device", "hdd"]) > usual);
+    assert!(elapsed(&["--cpu", "p2"]) > usual);
+    assert!(elapsed(&["--host", "pager"]) > usual);
+    let two = format!("{CYCLE}+{CYCLE}");
+    let run = |cpus: &str| {
+        let args = ["--workload", &two, "--memory", "64M", "--json"];
+        json(&[&args, &["--cpus", cpus][..]].concat())[0]["elapsed_ns"].as_u64()
+    };
+    assert!(run("2") < run("1"));
+}
+
+#[test]
+fn a_device_can_come_from_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.toml");
+    let path = file.to_str().expect("UTF-8");
+    let args = [
+        "--workload",
+        CYCLE,
+        "--memory",
+        "8M",
+        "--json",
+        "--device",
+        path,
+    ];
+    let text = "read_latency_us = 80\nwrite_latency_us = 20\nread_mb_per_s = 3000\n\
+                write_mb_per_s = 3000\ndepth = 32\n";
+    fs::write(&file, text).unwrap();
+    let named = ["--workload", CYCLE, "--memory", "8M", "--json"];
+    assert_eq!(json(&args)[0]["elapsed_ns"], json(&named)[0]["elapsed_ns"]);
+    fs::write(&file, text.replace("depth", "queue")).unwrap();
+    let line = mistake(&args);
+    assert!(
+        line.contains("queue") && line.contains("mine.toml"),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_plot_has_a_line_for_each_preset() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("sweep.svg");
+    let path = file.to_str().expect("UTF-8");
+    let args = ["--workload", CYCLE, "--memory", "16M,8M", "--svg", path];
+    stdout(&sim(&args));
+    let svg = fs::read_to_string(&file).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    assert_eq!(svg.matches("<polyline").count(), 2, "{svg}");
+}
+
+#[test]
+fn mistakes_are_one_line_with_what_there_is() {
+    let good = ["--workload", CYCLE, "--memory", "8M"];
+    for (more, expected) in [
+        (["--preset", "magic"], "castro03"),
+        (["--device", "tape"], "hdd2003"),
+        (["--device", "none.toml"], "none.toml"),
+        (["--cpu", "z80"], "modern"),
+        (["--memory", "many"], "340M"),
+        (["--preset", "pleat/codec=zstd:19"], "lzo"),
+        (["--trace", "x.trace"], "--workload"),
+        (["--svg", "no/such/dir.svg"], "--svg"),
+    ] {
+        let line = mistake(&[&good[..], &more[..]].concat());
+        assert!(line.contains(expected), "{more:?}: {line}");
+    }
+    for (args, expected) in [
+        (["--workload", "magic", "--memory", "8M"], "thrasher"),
+        (["--trace", "no.trace", "--memory", "8M"], "no.trace"),
+        (["--workload", CYCLE, "--memory", "64K"], "give at least"),
+    ] {
+        let line = mistake(&args);
+        assert!(line.contains(expected), "{args:?}: {line}");
+    }
+    let line = mistake(&["--memory", "8M"]);
+    assert!(
+        line.contains("--trace") || line.contains("--workload"),
+        "{line}"
+    );
+}
+
+#[test]
+fn the_help_lists_workloads_devices_and_cpus() {
+    let output = sim(&["--help"]);
+    let help = stdout(&output);
+    for name in ["thrasher", "hdd2003", "decstation", "Examples:"] {
+        assert!(help.contains(name), "{name}");
+    }
+}

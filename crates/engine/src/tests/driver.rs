@@ -1,0 +1,199 @@
+//! The rest of the model test's world: the agent that takes pages, who folds them, and the disk.
+
+use pleat_codec::Folded;
+use pleat_types::{PageNo, SpaceId, StagingSlot};
+
+use super::content::{fold, tight, unfold, TIGHT};
+use super::world::{pick, Command, World};
+use crate::{ColdPage, Refusal, WayOut, WriteOutcome, WritePlan};
+
+impl World {
+    pub(crate) fn choose(&mut self, most: u32, want: usize) {
+        let takers: Vec<_> = self.spaces.iter().map(|&space| (space, most)).collect();
+        let mut chosen = Vec::new();
+        self.engine.choose_victims(&takers, want, &mut chosen);
+        assert!(chosen.len() <= want);
+        for (space, page) in chosen {
+            assert!(
+                self.present.contains_key(&(space, page)),
+                "{page:?} is not there to be taken"
+            );
+            // Who sees every write sends pages away himself: nobody has to be asked for them.
+            if self.is_file(space) || self.tracks_writes {
+                self.send_away(space, page);
+            } else {
+                self.commands.push(Command {
+                    space,
+                    page,
+                    result: None,
+                });
+            }
+        }
+    }
+
+    /// A page leaves the way the engine says, at once.
+    fn send_away(&mut self, space: SpaceId, page: PageNo) {
+        let at = (space, page);
+        match self.engine.way_out(space, page) {
+            WayOut::WriteBack => {
+                let content = self.truth(space, page);
+                let file = self
+                    .files
+                    .get_mut(&space)
+                    .expect("only files are written to");
+                file.insert(page, content);
+                self.truth.remove(&at);
+                self.engine.cleaned(space, page);
+                self.send_away(space, page);
+            }
+            WayOut::Drop => {
+                self.present.remove(&at);
+                self.engine.dropped(space, page);
+            }
+            WayOut::Take => {
+                let content = self.present.remove(&at).expect("it is there");
+                let slot = self.fill_slot(content);
+                match self.engine.taken(space, page, slot) {
+                    Some(body) => self.to_fold.push((body, slot)),
+                    None => drop(self.slots.remove(&slot)),
+                }
+            }
+        }
+    }
+
+    fn fill_slot(&mut self, content: u64) -> StagingSlot {
+        self.slots_used += 1;
+        let slot = StagingSlot(self.slots_used);
+        self.slots.insert(slot, content);
+        slot
+    }
+
+    /// An agent carries out one of its commands.
+    pub(crate) fn carry_out(&mut self, choice: usize, mood: u8) {
+        let waiting = |command: &&mut Command| command.result.is_none();
+        let mut waiting: Vec<_> = self.commands.iter_mut().filter(waiting).collect();
+        let Some(index) = pick(waiting.len(), choice) else {
+            return;
+        };
+        let command = &mut waiting[index];
+        let at = (command.space, command.page);
+        let result = match (self.present.get(&at), mood % 8) {
+            (_, 7) => Err(Refusal::Stale),
+            (None, _) => Err(Refusal::Gone),
+            (Some(_), 5) => Err(Refusal::Busy),
+            (Some(_), 6) => Err(Refusal::Unmovable),
+            (Some(&content), _) => {
+                self.present.remove(&at);
+                self.slots_used += 1;
+                let slot = StagingSlot(self.slots_used);
+                self.slots.insert(slot, content);
+                Ok(slot)
+            }
+        };
+        command.result = Some(result);
+    }
+
+    /// The driver hears what became of a command.
+    pub(crate) fn report(&mut self, choice: usize) {
+        let done: Vec<usize> = (0..self.commands.len())
+            .filter(|&index| self.commands[index].result.is_some())
+            .collect();
+        let Some(index) = pick(done.len(), choice) else {
+            return;
+        };
+        let command = self.commands.remove(done[index]);
+        match command.result {
+            Some(Ok(slot)) => match self.engine.taken(command.space, command.page, slot) {
+                Some(body) => self.to_fold.push((body, slot)),
+                None => drop(self.slots.remove(&slot)),
+            },
+            Some(Err(why)) => self.engine.refused(command.space, command.page, why),
+            None => {}
+        }
+    }
+
+    /// Every command to a space is carried out and reported.
+    pub(super) fn settle(&mut self, space: SpaceId) {
+        while let Some(index) = self
+            .commands
+            .iter()
+            .position(|command| command.space == space)
+        {
+            let command = self.commands.remove(index);
+            let waits = command.result.is_none();
+            self.commands.insert(0, command);
+            if waits {
+                self.carry_out(0, 0);
+            }
+            self.report(0);
+        }
+    }
+
+    pub(crate) fn fold(&mut self, choice: usize) {
+        let Some(index) = pick(self.to_fold.len(), choice) else {
+            return;
+        };
+        let (body, slot) = self.to_fold.remove(index);
+        let content = self.slots.remove(&slot).unwrap();
+        let (result, bytes) = fold(content);
+        self.engine.folded(body, result, &bytes);
+    }
+
+    /// Pages are chosen, and everything under way gets into the compressed cache.
+    pub(crate) fn evict(&mut self, want: usize) {
+        self.choose(u32::MAX, want);
+        while !self.commands.is_empty() {
+            self.carry_out(0, 0);
+            self.report(0);
+        }
+        while !self.to_fold.is_empty() {
+            self.fold(0);
+        }
+    }
+
+    pub(crate) fn plan_write(&mut self) {
+        let mut plan = WritePlan::default();
+        if self.engine.plan_write(&mut plan) {
+            self.writing.push(plan);
+        }
+    }
+
+    pub(crate) fn choose_cold(&mut self) {
+        let mut page = ColdPage::default();
+        if self.engine.choose_cold(&mut page) {
+            unfold(page.codec, &page.bytes);
+            self.cold.push(page);
+        }
+    }
+
+    /// A cold page was compressed again: tighter, or not (one in four).
+    pub(crate) fn recompress(&mut self, choice: usize) {
+        let Some(index) = pick(self.cold.len(), choice) else {
+            return;
+        };
+        let page = self.cold.remove(index);
+        let content = unfold(page.codec, &page.bytes);
+        let bytes = tight(content, content.is_multiple_of(4));
+        let (codec, len) = (TIGHT, bytes.len());
+        self.engine
+            .recompressed(&page, Folded::Bytes { codec, len }, &bytes);
+    }
+
+    /// A write ends; a failed one leaves garbage in the file.
+    pub(crate) fn finish_write(&mut self, choice: usize, outcome: WriteOutcome) {
+        let Some(index) = pick(self.writing.len(), choice) else {
+            return;
+        };
+        let plan = self.writing.remove(index);
+        let (start, end) = (
+            plan.offset as usize,
+            plan.offset as usize + plan.bytes.len(),
+        );
+        self.disk.resize(self.disk.len().max(end), 0xEE);
+        match outcome {
+            WriteOutcome::Done => self.disk[start..end].copy_from_slice(&plan.bytes),
+            WriteOutcome::Failed => self.disk[start..end].fill(0xEE),
+        }
+        self.engine.write_done(&plan, outcome);
+    }
+}
