@@ -40,6 +40,8 @@ Examples:
       pleat run --memory 512M -- sh -c 'zcat big.gz | sort | uniq -c'
   Never write to disk; compress in memory only:
       pleat run --memory 1G --no-swap -- node server.js
+  Record what a program does to memory, to simulate other sizes of memory later:
+      pleat run --record sort.trace -- sort -S 100M big.txt -o sorted.txt
   Keep the figures for later:
       pleat run --memory 340M --stats run.json -- ./program --its-own-flag
 
@@ -63,6 +65,8 @@ Examples:
   A plot of speed against size; the figures as JSON, a line for each codec and file:
       pleat bench codec --svg codecs.svg /tmp/*.pages
       pleat bench codec --json /tmp/*.pages | jq 'select(.bytes < 1000)'
+  The compressed size of every page:
+      pleat bench codec --sizes --codec auto /tmp/postgres.pages > postgres.sizes
 
 What is measured: mean time and stored bytes of a page, on one thread. A page of one repeated
 word stores nothing, one that does not shrink to 3/4 is kept raw (4096 bytes). All files are gone
@@ -151,6 +155,12 @@ pub struct BenchCodecArgs {
     #[arg(long)]
     pub json: bool,
 
+    /// Print instead what each page compresses to, in bytes, one a line, pages of one repeated word left
+    /// out: what crates/store/examples/churn takes. With one codec, which has seen all pages once
+    /// before, and so has learnt what it can
+    #[arg(long, conflicts_with_all = ["json", "svg"])]
+    pub sizes: bool,
+
     /// Also plot speed against size, over all files, to FILE
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
@@ -219,6 +229,17 @@ pub struct RunArgs {
     /// Write every counter as JSON to FILE at the end, also when the job failed
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
+
+    /// Write a trace of the page references of PROGRAM and its children to FILE, which must not exist
+    /// yet, for 'pleat sim --trace FILE'. The program runs several times as long: only faults are
+    /// seen, so nearly all its pages are kept away from it
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+
+    /// While recording, the most memory in pages that can be taken away: the trace is good for
+    /// simulations of more memory than this. Default: 1/64 of the budget, at least 2M
+    #[arg(long, value_name = "SIZE", requires = "record")]
+    pub record_resident: Option<String>,
 
     /// Show a live status line on a terminal, and a summary at the end
     #[arg(short, long)]
@@ -342,6 +363,7 @@ mod tests {
             ("pleat run --memory", "pleat run"),
             ("pleat frobnicate", "pleat"),
             ("pleat run -v -q -- true", "pleat run"),
+            ("pleat run --record-resident 1M -- true", "pleat run"),
             ("pleat bench codec", "pleat bench codec"),
             ("pleat bench codec --pages many x", "pleat bench codec"),
             ("pleat bench dump me x.pages", "pleat bench dump"),

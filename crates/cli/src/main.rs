@@ -18,6 +18,7 @@ mod output;
 mod papers;
 mod plot;
 mod probe;
+mod record_file;
 mod run;
 mod settings;
 mod sim;

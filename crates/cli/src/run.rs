@@ -5,16 +5,18 @@
 
 use crate::args::RunArgs;
 use crate::exit::Exit;
-use crate::pager::{self, Ending, Job, Outcome, RunError};
+use crate::pager::{self, Ending, Job, Outcome, Record, RunError};
+use crate::record_file::RecordFile;
 use crate::settings::{Machine, Settings, Verbosity};
 use crate::stats::{Stats, StatsFile};
 use crate::{agent_path, doctor, fail, say, summary};
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 
 /// Runs the program and says how pleat is to end.
 pub fn run(raw: RunArgs) -> Exit {
-    let (settings, stats) = match prepare(raw) {
+    let (settings, stats, record) = match prepare(raw) {
         Ok(prepared) => prepared,
         Err((message, exit)) => return fail(&message, exit),
     };
@@ -24,8 +26,11 @@ pub fn run(raw: RunArgs) -> Exit {
             .iter()
             .for_each(|warning| say(&format!("warning: {warning}")));
     }
-    let result = start(&settings);
+    let result = start(&settings, record.as_ref());
     let exit = tell(&result, settings.verbosity);
+    if let Some(record) = record {
+        settle(record, &result);
+    }
     match stats.map(|file| file.write(&Stats::of(&settings, &result))) {
         // The program's own status matters more to a script than a full disk at the end.
         Some(Err(error)) => fail(&error.to_string(), exit),
@@ -33,31 +38,54 @@ pub fn run(raw: RunArgs) -> Exit {
     }
 }
 
+/// A trace that is not complete is not kept.
+fn settle(record: RecordFile, result: &Result<Outcome, RunError>) {
+    match result {
+        Err(_) => record.remove(),
+        Ok(outcome) => {
+            if let Some(error) = &outcome.record_error {
+                say(&record.remove_after(error));
+            }
+        }
+    }
+}
+
+/// What there is before the program starts.
+type Prepared = (Settings, Option<StatsFile>, Option<RecordFile>);
+
 /// Finds every mistake of the user, so that nothing has been started when one is reported.
-fn prepare(raw: RunArgs) -> Result<(Settings, Option<StatsFile>), (String, Exit)> {
+fn prepare(raw: RunArgs) -> Result<Prepared, (String, Exit)> {
     let machine = Machine::read().map_err(|error| (error.to_string(), Exit::Failed))?;
     let settings =
         Settings::resolve(raw, &machine).map_err(|error| (error.to_string(), Exit::Usage))?;
     let stats = settings.stats.as_deref().map(StatsFile::create).transpose();
     let stats = stats.map_err(|error| (error.to_string(), Exit::Usage))?;
-    Ok((settings, stats))
+    // The last that can fail here: it may not be there a second time.
+    let record = settings
+        .record
+        .as_ref()
+        .map(|record| RecordFile::create(&record.path));
+    Ok((settings, stats, record.transpose()?))
 }
 
 /// Runs the job, if this machine and this installation can.
-fn start(settings: &Settings) -> Result<Outcome, RunError> {
+fn start(settings: &Settings, record: Option<&RecordFile>) -> Result<Outcome, RunError> {
     let agent = agent_path::find().map_err(|error| RunError::Other(error.to_string()))?;
     if let Some(obstacle) = doctor::obstacle() {
         return Err(RunError::Unsupported(obstacle));
     }
     let live = settings.verbosity == Verbosity::Verbose && std::io::stderr().is_terminal();
-    let result = pager::run(&job(settings, agent, live));
+    let file = record.map(RecordFile::file).transpose();
+    let file = file.map_err(|error| RunError::Other(format!("cannot record: {error}")))?;
+    let result = pager::run(&job(settings, agent, file, live));
     if live {
         summary::clear_live();
     }
     result
 }
 
-fn job(settings: &Settings, agent: PathBuf, live: bool) -> Job {
+fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) -> Job {
+    let record = record.zip(settings.record.as_ref());
     Job {
         program: settings.program.clone(),
         budget_bytes: settings.budget.bytes,
@@ -65,6 +93,10 @@ fn job(settings: &Settings, agent: PathBuf, live: bool) -> Job {
         codec: settings.codec.clone(),
         recompress: settings.recompress,
         preset: settings.preset.clone(),
+        record: record.map(|(file, recording)| Record {
+            file,
+            resident_max_bytes: recording.resident_max_bytes,
+        }),
         agent,
         live: live.then_some(summary::show_live as fn(&pager::Live)),
         quiet: settings.verbosity == Verbosity::Quiet,

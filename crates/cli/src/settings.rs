@@ -29,6 +29,8 @@ pub struct Settings {
     pub codec: Arc<Choice>,
     /// Whether pages that stay cold are compressed again.
     pub recompress: bool,
+    /// The trace to record.
+    pub record: Option<Recording>,
     /// Where the JSON goes.
     pub stats: Option<PathBuf>,
     /// How much to say.
@@ -36,6 +38,21 @@ pub struct Settings {
     /// What is allowed but probably not meant.
     pub warnings: Vec<String>,
 }
+
+/// A trace to be recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// Its file, which is not to exist yet.
+    pub path: PathBuf,
+    /// Most memory in pages that can be taken away meanwhile.
+    pub resident_max_bytes: u64,
+}
+
+/// While recording, the budget's share of memory in pages that can be taken away, and its limits: with
+/// less than the lower one a program gets nowhere.
+const RESIDENT_SHARE: u64 = 64;
+const RESIDENT_DEFAULT_MIN: u64 = 2 << 20;
+const RESIDENT_MIN: u64 = 512 << 10;
 
 /// How much pleat says by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +90,14 @@ pub enum SettingsError {
     /// `--preset`.
     #[error("{0}")]
     Preset(String),
+    /// `--record-resident` for a program that cannot run in so little, or that is never seen.
+    #[error("--record-resident {given} {problem}: give a size from 512K to half of --memory")]
+    Resident {
+        /// As given.
+        given: String,
+        /// What about it.
+        problem: &'static str,
+    },
     /// `--codec`.
     #[error(transparent)]
     Codec(#[from] UnknownChoice),
@@ -106,12 +131,14 @@ impl Settings {
         let swap = resolve_swap(&raw, machine, &mut warnings)?;
         let preset = resolve_preset(raw.preset.as_deref())?;
         let codec = Choice::parse(raw.codec.as_deref().unwrap_or(&preset.codec))?;
+        let record = resolve_recording(&raw, &budget)?;
         Ok(Settings {
             budget,
             swap,
             preset,
             codec: Arc::new(codec),
             recompress: raw.recompress,
+            record,
             verbosity: verbosity(&raw),
             program: raw.program,
             stats: raw.stats,
@@ -199,6 +226,36 @@ fn no_default_swap(reasons: &str) -> String {
     format!("running without a swap file ({reasons}): give --swap-dir DIR, or --no-swap")
 }
 
+fn resolve_recording(raw: &RunArgs, budget: &Budget) -> Result<Option<Recording>, SettingsError> {
+    let Some(path) = raw.record.clone() else {
+        return Ok(None);
+    };
+    let resident_max_bytes = match raw.record_resident.as_deref() {
+        None => (budget.bytes / RESIDENT_SHARE).max(RESIDENT_DEFAULT_MIN),
+        Some(text) => record_resident(text, budget.bytes)?,
+    };
+    Ok(Some(Recording {
+        path,
+        resident_max_bytes,
+    }))
+}
+
+fn record_resident(text: &str, budget_bytes: u64) -> Result<u64, SettingsError> {
+    let bytes = parse_size(text).map_err(|source| SettingsError::Size {
+        flag: "--record-resident",
+        source,
+    })?;
+    let problem = match bytes {
+        bytes if bytes < RESIDENT_MIN => "is too little for a program to get on",
+        bytes if bytes > budget_bytes / 2 => "is too much of the budget to see anything",
+        bytes => return Ok(bytes),
+    };
+    Err(SettingsError::Resident {
+        given: text.to_owned(),
+        problem,
+    })
+}
+
 fn resolve_preset(given: Option<&str>) -> Result<Preset, SettingsError> {
     preset(given.unwrap_or(preset_names()[0])).map_err(SettingsError::Preset)
 }
@@ -283,6 +340,30 @@ mod tests {
             "--no-swap wins over --swap-dir"
         );
         assert!(refusal(|raw| raw.swap_max = Some("0".into())).contains("--no-swap"));
+    }
+
+    #[test]
+    fn a_recording_keeps_a_small_share_of_the_budget_unless_told_otherwise() {
+        let resident = |memory: &str, given: Option<&str>| {
+            let settings = resolve(|raw| {
+                raw.memory = Some(memory.into());
+                raw.record = Some("x.trace".into());
+                raw.record_resident = given.map(str::to_owned);
+            });
+            settings.map(|settings| settings.record.unwrap().resident_max_bytes)
+        };
+        assert_eq!(resident("640M", None).unwrap(), 10 << 20);
+        assert_eq!(resident("64M", None).unwrap(), 2 << 20);
+        assert_eq!(resident("64M", Some("1M")).unwrap(), 1 << 20);
+        for (given, remedy) in [
+            ("4k", "512K"),
+            ("40M", "half"),
+            ("few", "--record-resident"),
+        ] {
+            let message = resident("64M", Some(given)).unwrap_err().to_string();
+            assert!(message.contains(remedy), "{message}");
+        }
+        assert_eq!(resolve(|_| ()).unwrap().record, None);
     }
 
     #[test]

@@ -183,6 +183,7 @@ mod tests {
         Ok(Outcome {
             ending: Ending::Exited(3),
             report: Report::default(),
+            record_error: None,
         })
     }
 

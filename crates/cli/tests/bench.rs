@@ -192,3 +192,29 @@ fn help_teaches_by_example() {
     }
     assert!(stdout(&bench(&["dump", "--help"])).contains("--seed"));
 }
+
+#[test]
+fn sizes_are_one_number_a_line_for_every_page_that_takes_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (
+        pages_file(dir.path(), "a.pages"),
+        pages_file(dir.path(), "b.pages"),
+    );
+    let output = bench(&["codec", "--sizes", &a, &b]);
+    let sizes: Vec<u16> = stdout(&output)
+        .lines()
+        .map(|line| line.parse().expect("a number"))
+        .collect();
+    assert_eq!(sizes.len(), 14, "without the two pages of zeros: {sizes:?}");
+    assert_eq!((sizes[0], sizes[7]), (4096, 4096), "noise stays raw");
+    assert!(sizes.iter().all(|size| (1..=4096).contains(size)));
+    assert!(sizes[1] < 1000, "{sizes:?}");
+    assert_eq!(sizes[..7], sizes[7..], "each file is a sample of its own");
+    for (codec, others) in [("lz4,zstd", ""), ("lz4", "--json")] {
+        let mut args = vec!["codec", "--sizes", "--codec", codec, &a];
+        args.extend([others].iter().filter(|arg| !arg.is_empty()));
+        let refused = bench(&args);
+        assert_eq!(refused.status.code(), Some(2), "{args:?}");
+        assert_eq!(String::from_utf8_lossy(&refused.stderr).lines().count(), 1);
+    }
+}

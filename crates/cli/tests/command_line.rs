@@ -29,7 +29,7 @@ fn complaint(args: &[&str], status: i32) -> String {
 
 #[test]
 fn a_mistake_costs_one_line_that_names_the_remedy() {
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["run", "--memory", "lots", "--", "true"], "340M"),
         (&["run", "--memory", "0", "--", "true"], "above zero"),
         (&["run", "--memory", "150%", "--", "true"], "up to 100%"),
@@ -42,6 +42,18 @@ fn a_mistake_costs_one_line_that_names_the_remedy() {
         (
             &["run", "--stats", "/nonexistent/x.json", "--", "true"],
             "/nonexistent/x.json",
+        ),
+        (
+            &["run", "--record", "/nonexistent/x.trace", "--", "true"],
+            "another name or directory",
+        ),
+        (
+            &["run", "--record", "/dev/null", "--", "true"],
+            "another name or remove it",
+        ),
+        (
+            &["run", "--record-resident", "1M", "--", "true"],
+            "--record <FILE>",
         ),
         (&["run", "--memroy", "1G", "--", "true"], "--memory"),
         (&["run"], "PROGRAM"),
@@ -62,7 +74,16 @@ fn help_teaches_by_example_and_explains_every_flag() {
         "{help}"
     );
     for flag in [
-        "memory", "swap-dir", "swap-max", "no-swap", "preset", "codec", "stats", "quiet",
+        "memory",
+        "swap-dir",
+        "swap-max",
+        "no-swap",
+        "preset",
+        "codec",
+        "stats",
+        "quiet",
+        "record",
+        "record-resident",
     ] {
         assert!(
             help.contains(&format!("--{flag}")),
@@ -96,6 +117,21 @@ fn a_missing_agent_is_noticed_before_the_program_starts() {
     let stats: serde_json::Value =
         serde_json::from_slice(&std::fs::read(stats).unwrap()).expect("statistics of the failure");
     assert_eq!(stats["ending"]["kind"], "not_started");
+}
+
+#[test]
+fn a_program_that_does_not_start_leaves_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("x.trace");
+    let output = Command::new(env!("CARGO_BIN_EXE_pleat"))
+        .args(["run", "--memory", "100M", "--record"])
+        .arg(&trace)
+        .args(["--", "true"])
+        .env("PLEAT_AGENT", "/nonexistent.so")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(!trace.exists(), "a second attempt would be refused");
 }
 
 #[test]

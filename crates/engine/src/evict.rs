@@ -17,8 +17,24 @@ impl Engine {
     ///
     /// 0 while at least the reserve is free, or what was asked for if that is more; otherwise what is
     /// missing to twice that, less what pages already leaving, staged or being written are expected
-    /// to free.
+    /// to free. More if there is a limit on resident pages and it is near.
     pub fn frames_wanted(&self) -> u64 {
+        self.frames_missing().max(self.frames_beyond_limit())
+    }
+
+    /// Resident pages to be taken for the limit's sake: from 15/16 of it on, down to 7/8.
+    fn frames_beyond_limit(&self) -> u64 {
+        let Some(most) = self.resident_max_pages else {
+            return 0;
+        };
+        match self.pages.resident > most - most / 16 {
+            true => self.pages.resident - (most - most / 8),
+            false => 0,
+        }
+    }
+
+    /// What the account of memory lacks.
+    fn frames_missing(&self) -> u64 {
         let reserve = self.settings.reserve_bytes.max(self.asked_bytes) as i64;
         let free = self.free_bytes();
         if free >= reserve {
@@ -57,7 +73,9 @@ impl Engine {
             .map(|&(space, _)| self.oldest_of(space))
             .collect();
         self.note_oldest(takers, &oldest);
-        if want > 0 && self.cache_gives(want as u64) {
+        // What the cache gives makes no page less resident.
+        let for_limit = self.frames_beyond_limit() > 0 && self.frames_missing() == 0;
+        if want > 0 && !for_limit && self.cache_gives(want as u64) {
             return;
         }
         let first = out.len();

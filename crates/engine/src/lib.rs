@@ -104,6 +104,8 @@ pub struct Engine {
     granted_pages: u64,
     /// Somebody waits until so much is free.
     asked_bytes: u64,
+    /// See [`Engine::limit_resident`].
+    resident_max_pages: Option<u64>,
     /// The last attempt to choose victims found none, and none have come since.
     starved: bool,
     /// Tickets given to copies of cold pages.
@@ -128,6 +130,7 @@ impl Engine {
             foreign_bytes: 0,
             granted_pages: 0,
             asked_bytes: 0,
+            resident_max_pages: None,
             starved: false,
             copies_made: 0,
             scratch: Vec::new(),
@@ -155,6 +158,20 @@ impl Engine {
         let is_free = self.free_bytes() >= bytes as i64;
         self.asked_bytes = if is_free { 0 } else { bytes };
         is_free
+    }
+
+    /// From now on pages are also taken away when about so many are resident, until there are an eighth
+    /// less, however much memory is free: a driver that sees only faults sees more uses that way.
+    /// `None` ends that.
+    pub fn limit_resident(&mut self, pages: Option<u64>) {
+        self.resident_max_pages = pages;
+    }
+
+    /// Whether as many pages are resident or leaving as [`Engine::limit_resident`] allows: a driver may
+    /// let faults wait for a moment.
+    pub fn is_at_limit(&self) -> bool {
+        let pages = self.pages.resident + self.pages.leaving;
+        self.resident_max_pages.is_some_and(|most| pages >= most)
     }
 
     /// Pages shared by a fork are about to become several, by being written to. Counts their memory

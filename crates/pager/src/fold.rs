@@ -77,6 +77,11 @@ impl Press {
                 Folded::Bytes { len, .. } => *len,
             };
             engine.folded(job.body, *result, &bytes[..len]);
+            drop(engine);
+            if let Some(recorder) = &shared.recorder {
+                let (space, page) = job.page;
+                recorder.folded(space, page, len as u16);
+            }
         }
         let write = shared.engine().write_wanted();
         for job in self.jobs.drain(..) {

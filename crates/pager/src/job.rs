@@ -1,6 +1,7 @@
 //! A job from start to end: everything is set up here, then the supervisor runs.
 
 use crate::cgroup::page_cache_room;
+use crate::record::Recorder;
 use crate::report::{Live, Report};
 use crate::shared::{lock, Folds, Gate, Shared};
 use crate::supervisor::Supervisor;
@@ -12,8 +13,10 @@ use pleat_sys::channel::Listener;
 use pleat_sys::keeper::Keeper;
 use pleat_sys::process::Bell;
 use pleat_sys::signals::{self, Signals};
+use pleat_types::PAGE_SIZE;
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
@@ -41,6 +44,8 @@ pub struct Job {
     pub recompress: bool,
     /// Layout, sizing, admission and write-out of the compressed cache. (Its codec is not looked at.)
     pub preset: Preset,
+    /// A trace of the job's page references, if wanted.
+    pub record: Option<Record>,
     /// The agent library.
     pub agent: PathBuf,
     /// Called a few times a second.
@@ -58,12 +63,23 @@ pub struct Swap {
     pub max_bytes: Option<u64>,
 }
 
+/// A trace to be recorded.
+#[derive(Debug)]
+pub struct Record {
+    /// Where to: empty, open for writing.
+    pub file: File,
+    /// Most memory in pages of the job that can be taken away: only faults are seen.
+    pub resident_max_bytes: u64,
+}
+
 /// How a job ended, and what it did.
 pub struct Outcome {
     /// How.
     pub ending: Ending,
     /// What.
     pub report: Report,
+    /// Why there is no complete trace, though one was wanted.
+    pub record_error: Option<String>,
 }
 
 /// How a job ended.
@@ -172,11 +188,24 @@ pub fn run(job: &Job) -> Result<Outcome, RunError> {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
+        let recorded = shared.recorder.as_ref().map(Recorder::finish);
+        let record_error = match recorded.transpose() {
+            Ok(references) => {
+                let references = references.unwrap_or(0);
+                shared.meters.recorded_references.add(references);
+                None
+            }
+            Err(error) => Some(error),
+        };
         let engine = shared.engine().counters();
         let wall = start.elapsed().as_micros() as u64;
         let mut report = Report::new(wall, shared.meters.read(), engine);
         report.budget_bytes = job.budget_bytes;
-        Ok(Outcome { ending, report })
+        Ok(Outcome {
+            ending,
+            report,
+            record_error,
+        })
     });
     keeper.dismiss();
     result
@@ -197,6 +226,7 @@ fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32
         spins: Shared::spins_here(),
         swap,
         codec: job.codec.clone(),
+        recorder: start_recorder(job)?,
         recompress: job.recompress,
         set_aside_bytes: AtomicU64::new(0),
         is_set_aside: AtomicBool::new(false),
@@ -222,7 +252,7 @@ fn make_engine(job: &Job) -> Result<Engine, RunError> {
         budget_bytes: job.budget_bytes - page_cache_room(job.budget_bytes),
         reserve_bytes: reserve,
         floor_bytes: reserve / 4 * 3,
-        run_max: job.preset.run_max,
+        run_max: job.run_max(),
         swap: job
             .swap
             .as_ref()
@@ -232,7 +262,26 @@ fn make_engine(job: &Job) -> Result<Engine, RunError> {
         write_out: job.preset.write_out,
     };
     let parts = job.preset.parts(job.budget_bytes);
-    Ok(Engine::new(settings, parts.map_err(RunError::Other)?))
+    let mut engine = Engine::new(settings, parts.map_err(RunError::Other)?);
+    let pages = |record: &Record| record.resident_max_bytes / PAGE_SIZE as u64;
+    engine.limit_resident(job.record.as_ref().map(pages));
+    Ok(engine)
+}
+
+fn start_recorder(job: &Job) -> Result<Option<Recorder>, RunError> {
+    let start = |record: &Record| Recorder::start(record.file.try_clone()?);
+    let started = job.record.as_ref().map(start).transpose();
+    started.map_err(other("start recording"))
+}
+
+impl Job {
+    /// Most pages filled per fault: a recording wants to see the neighbours' uses, too.
+    pub(crate) fn run_max(&self) -> u32 {
+        match self.record {
+            Some(_) => 1,
+            None => self.preset.run_max,
+        }
+    }
 }
 
 /// 128 random bits: whoever does not get them by inheritance does not find the socket.

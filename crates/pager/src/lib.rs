@@ -6,7 +6,8 @@
 //!   and measures memory (`census`); when memory runs short it has processes managed;
 //! - each managed address space has a thread (`space`) that answers its faults and follows its events;
 //! - folding threads (`fold`) compress what was taken away, a writing thread (`write`) moves the
-//!   oldest to the swap file; `reclaim` chooses what goes next.
+//!   oldest to the swap file; `reclaim` chooses what goes next;
+//! - `record` writes a trace of the job's faults, if asked to.
 #![forbid(unsafe_op_in_unsafe_fn)]
 
 mod census;
@@ -15,12 +16,13 @@ mod fold;
 mod job;
 mod meters;
 mod reclaim;
+mod record;
 mod report;
 mod shared;
 mod space;
 mod supervisor;
 mod write;
 
-pub use job::{run, Ending, Job, Outcome, RunError, Swap};
+pub use job::{run, Ending, Job, Outcome, Record, RunError, Swap};
 pub use meters::Reading;
 pub use report::{Hits, Live, Report};

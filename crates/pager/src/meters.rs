@@ -82,6 +82,8 @@ meters! {
     swap_writes,
     /// Bytes written to the swap file.
     swap_written_bytes,
+    /// Page references written to the trace of --record.
+    recorded_references,
     /// Times a space's thread was moved to another CPU to follow the program.
     follows,
 }

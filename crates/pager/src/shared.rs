@@ -1,9 +1,10 @@
 //! What the supervisor's threads share: the engine, the queue of pages to fold, the address spaces.
 //!
 //! Locks are taken in this order and never across a system call that can wait or a codec call:
-//! `links`, then a link's `take`, then `engine`, then a ring's free list.
+//! `links`, then a link's `take`, then `engine`, then a ring's free list; the recorder's by itself.
 
 use crate::meters::Meters;
+use crate::record::Recorder;
 use pleat_backing::SwapFile;
 use pleat_codec::Choice;
 use pleat_engine::{BodyId, Engine};
@@ -33,6 +34,8 @@ pub struct Shared {
     pub swap: Option<SwapFile>,
     /// Which codec folds which page.
     pub codec: Arc<Choice>,
+    /// Where page references go, if they are recorded.
+    pub recorder: Option<Recorder>,
     /// Whether pages that stay cold are compressed again.
     pub recompress: bool,
     /// Memory that is spoken for though nobody uses it yet; counted as used.
@@ -285,6 +288,8 @@ impl Link {
 pub struct FoldJob {
     /// Its content's name.
     pub body: BodyId,
+    /// Where it was.
+    pub page: (SpaceId, PageNo),
     /// Its ring.
     pub slots: Arc<Slots>,
     /// Its frame.

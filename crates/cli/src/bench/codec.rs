@@ -46,7 +46,7 @@ pub fn codec(raw: &BenchCodecArgs) -> Result<(), Stop> {
 }
 
 /// The codecs named, each once; all of them when none is named.
-fn chosen_codecs(named: &[String]) -> Result<Vec<&str>, Stop> {
+pub(super) fn chosen_codecs(named: &[String]) -> Result<Vec<&str>, Stop> {
     if named.is_empty() {
         return Ok(Choice::names().to_vec());
     }
@@ -61,7 +61,7 @@ fn chosen_codecs(named: &[String]) -> Result<Vec<&str>, Stop> {
     Ok(chosen)
 }
 
-fn read_pools(files: &[PathBuf], pages_max: usize) -> Result<Vec<Pool>, Stop> {
+pub(super) fn read_pools(files: &[PathBuf], pages_max: usize) -> Result<Vec<Pool>, Stop> {
     let mut pools: Vec<Pool> = Vec::new();
     for file in files {
         let pool = Pool::read(file, pages_max)

@@ -5,6 +5,7 @@
 
 mod codec;
 mod dump;
+mod sizes;
 mod svg;
 
 use crate::args::Bench;
@@ -13,6 +14,7 @@ use crate::exit::{Exit, Stop};
 /// Does what one of the subcommands of `pleat bench` says.
 pub fn bench(what: Bench) -> Exit {
     let done = match what {
+        Bench::Codec(raw) if raw.sizes => sizes::sizes(&raw),
         Bench::Codec(raw) => codec::codec(&raw),
         Bench::Dump(raw) => dump::dump(&raw),
     };

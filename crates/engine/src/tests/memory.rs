@@ -56,6 +56,41 @@ fn who_asks_for_more_than_the_reserve_gets_it() {
 }
 
 #[test]
+fn a_limit_on_resident_pages_takes_them_though_memory_is_free() {
+    // The smallest memory outside, the largest cache: a policy that would have the cache give.
+    let mut script = script();
+    script.store(3, 2000);
+    script.engine.limit_resident(Some(32));
+    script.fill(50, 30);
+    assert_eq!(
+        (script.engine.frames_wanted(), script.engine.is_at_limit()),
+        (0, false)
+    );
+    script.fill(80, 2);
+    assert_eq!(
+        (script.engine.frames_wanted(), script.engine.is_at_limit()),
+        (4, true)
+    );
+    assert_eq!(
+        script.choose(4),
+        [50, 51, 52, 53],
+        "the oldest, and not of the cache"
+    );
+    assert_eq!(
+        script.engine.frames_wanted(),
+        0,
+        "those leaving are not wanted twice"
+    );
+    assert!(script.engine.is_at_limit(), "they are still there");
+    script.engine.limit_resident(None);
+    script.fill(90, 4);
+    assert_eq!(
+        (script.engine.frames_wanted(), script.engine.is_at_limit()),
+        (0, false)
+    );
+}
+
+#[test]
 fn pages_under_way_are_not_wanted_twice() {
     let mut script = script();
     script.fill(0, 50);

@@ -47,9 +47,12 @@ impl Space {
             let Ok(runs) = procfs::present_anon_runs(pid, start, end) else {
                 continue;
             };
-            let mut engine = self.shared.engine();
             for (start, end) in runs {
-                engine.adopt(self.link.id, PageRange::of_addresses(start, end));
+                let range = PageRange::of_addresses(start, end);
+                self.shared.engine().adopt(self.link.id, range);
+                if let Some(recorder) = &self.shared.recorder {
+                    recorder.found(self.link.id, range);
+                }
             }
         }
         Ok(())

@@ -10,9 +10,10 @@ use crate::shared::Shared;
 use pleat_engine::{FaultAnswer, FillItem, FillPlan, ReadRequest};
 use pleat_sys::uffd::FillError;
 use pleat_sys::{process, procfs};
+use pleat_trace::Access;
 use pleat_types::{Page, PageNo, PageRange, PAGE_SIZE};
 use pleat_wire::message::{DOORBELLS, DOORBELL_PAGES};
-use pleat_wire::uffd::PAGEFAULT_FLAG_WP;
+use pleat_wire::uffd::{PAGEFAULT_FLAG_WP, PAGEFAULT_FLAG_WRITE};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ const FOLLOW_EVERY: u64 = 64;
 const GIVING_UP: Duration = Duration::from_secs(10);
 /// Most pages unshared at once.
 const UNSHARE_MAX: u64 = 16;
+/// How long a fault waits for other pages to be taken, where memory would not be short.
+const LIMIT_PATIENCE: Duration = Duration::from_millis(20);
 /// A fault that has found no memory for so long is answered over the budget: the alternative is a
 /// program that hangs.
 const STARVED: Duration = Duration::from_millis(300);
@@ -33,6 +36,10 @@ pub(super) struct Fault {
     pub(super) thread: u32,
     /// The page is there, but write-protected since a fork.
     is_protected: bool,
+    /// The page is to be written to.
+    is_write: bool,
+    /// CPU time its thread used before, for a recording.
+    think_ns: u64,
     pub(super) since: Instant,
     why: Later,
     /// It has waited for memory so long that it is answered over the budget.
@@ -64,6 +71,8 @@ impl Fault {
             page: PageNo::of_address(address),
             thread,
             is_protected: flags & PAGEFAULT_FLAG_WP != 0,
+            is_write: flags & PAGEFAULT_FLAG_WRITE != 0,
+            think_ns: 0,
             since: Instant::now(),
             why: Later::Event,
             is_urgent: false,
@@ -86,7 +95,10 @@ impl Fault {
 
 impl Space {
     /// Answers a fault just read, or puts it off.
-    pub(super) fn meet(&mut self, fault: Fault) -> Result<(), Ended> {
+    pub(super) fn meet(&mut self, mut fault: Fault) -> Result<(), Ended> {
+        if self.shared.recorder.is_some() && !self.is_own(fault.page) {
+            fault.think_ns = self.clocks.used_ns(fault.thread);
+        }
         if self.answered.is_multiple_of(FOLLOW_EVERY) {
             self.follow(fault.thread);
         }
@@ -161,6 +173,9 @@ impl Space {
                     .meters
                     .stall_us
                     .add(fault.since.elapsed().as_micros() as u64);
+                if self.shared.recorder.is_some() {
+                    reclaim::kick(&self.shared);
+                }
             }
             Some(why) => {
                 let meters = &self.shared.meters;
@@ -203,6 +218,9 @@ impl Space {
         if fault.is_protected {
             return self.unshare(fault, urgent);
         }
+        if !urgent && self.waits_for_limit(fault) {
+            return Ok(Some(Later::Memory));
+        }
         let mut engine = self.shared.engine();
         let answer = engine.fault(self.link.id, fault.page, urgent, &mut self.plan);
         if answer == FaultAnswer::Fill {
@@ -221,6 +239,29 @@ impl Space {
             self.shared.meters.urgent_faults.add(1);
         }
         result
+    }
+
+    /// While recording, few pages may be in memory: when taking them does not keep pace, the fault waits,
+    /// though not for long, for pages in use cannot be taken.
+    fn waits_for_limit(&self, fault: &Fault) -> bool {
+        self.shared.recorder.is_some()
+            && fault.since.elapsed() < LIMIT_PATIENCE
+            && self.shared.engine().is_at_limit()
+    }
+
+    /// The fault was met: that is a reference.
+    fn record(&self, fault: &Fault) {
+        let Some(recorder) = &self.shared.recorder else {
+            return;
+        };
+        if self.is_own(fault.page) {
+            return;
+        }
+        let access = match fault.is_write {
+            true => Access::Write,
+            false => Access::Read,
+        };
+        recorder.touched(self.link.id, fault.page, access, fault.think_ns);
     }
 
     /// Lets a page that is shared since a fork be written to, with its neighbours if the program
@@ -244,6 +285,7 @@ impl Space {
             Ok(()) => {
                 self.unsharing = (fault.page.plus(pages), pages);
                 self.learn_zeros(PageRange::new(fault.page, pages));
+                self.record(fault);
                 self.shared.meters.unshared_pages.add(pages);
             }
             Err(FillError::EventPending) => return Ok(Some(Later::Event)),
@@ -314,7 +356,10 @@ impl Space {
         let address = fault.page.address();
         match filled {
             Ok(_) if fresh && self.has_vanished() => return Err(self.lost(fault.page)),
-            Ok(pages) => self.filled(fault.page, pages),
+            Ok(pages) => {
+                self.filled(fault.page, pages);
+                self.record(fault);
+            }
             // The run may leave the mapping: the faulted page alone does not.
             Err(FillError::NotMapped) if count > 1 => {
                 let filled = self.link.uffd.copy(address, &self.pages[..PAGE_SIZE]);

@@ -22,6 +22,7 @@
 //!    page may be present with bytes that are as good as gone.
 
 mod adopt;
+mod clocks;
 mod events;
 mod faults;
 mod forks;
@@ -29,6 +30,7 @@ mod forks;
 use crate::fold::Press;
 use crate::reclaim;
 use crate::shared::{lock, AgentLink, FoldJob, Link, Shared};
+use clocks::Clocks;
 use faults::Fault;
 use forks::Forks;
 use pleat_engine::{FillPlan, Refusal};
@@ -68,6 +70,8 @@ pub struct Space {
     /// Faults answered, to sample the program's CPU now and then.
     answered: u64,
     cpu: Option<u32>,
+    /// How much its threads compute, for a recording.
+    clocks: Clocks,
     /// End of the last run of pages that were unshared, and how long the next may be.
     unsharing: (PageNo, u64),
     /// The agent has something to say.
@@ -117,6 +121,7 @@ impl Space {
             pages: vec![0; run_max.max(1) as usize * PAGE_SIZE],
             answered: 0,
             cpu: None,
+            clocks: Clocks::new(),
             unsharing: (PageNo(0), 1),
             forks: Forks::default(),
             forking: false,
@@ -131,6 +136,9 @@ impl Space {
     /// Starts the thread of a space and makes the space known to the others.
     pub fn start(self) {
         let (shared, link) = (self.shared.clone(), self.link.clone());
+        if let Some(recorder) = &shared.recorder {
+            recorder.begin(link.id);
+        }
         lock(&shared.links).push(link.clone());
         let pid = link.pid.load(Ordering::Acquire);
         if pid != 0 {
@@ -251,6 +259,7 @@ impl Space {
                     match engine.taken(self.link.id, page, agent.slots.name(frame)) {
                         Some(body) => jobs.push(FoldJob {
                             body,
+                            page: (self.link.id, page),
                             slots: agent.slots.clone(),
                             frame,
                         }),
@@ -332,6 +341,9 @@ impl Space {
         // ring, which the last staged page keeps alive.
         lock(&self.link.take).agent = None;
         self.shared.engine().end_space(self.link.id);
+        if let Some(recorder) = &self.shared.recorder {
+            recorder.end(self.link.id);
+        }
         if let Some(parent) = self.link.parent.as_ref().and_then(Weak::upgrade) {
             if parent.children.fetch_sub(1, Ordering::AcqRel) == 1 {
                 lock(&parent.mail).alone = true;

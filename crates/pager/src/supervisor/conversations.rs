@@ -91,7 +91,9 @@ impl Supervisor<'_> {
 
     /// Tells a process's agent to get ready.
     pub(super) fn prepare(&mut self, pid: i32) {
-        let link = lock(&self.shared.by_pid).get(&pid).cloned();
+        let known = lock(&self.shared.by_pid).get(&pid).cloned();
+        // After an exec its thread may not have left yet, and the userfaultfd is the old memory's.
+        let link = known.filter(|link| !link.ended.load(Ordering::Acquire));
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
@@ -226,7 +228,7 @@ impl Supervisor<'_> {
         };
         let id = self.shared.engine().add_space();
         let link = Arc::new(Link::new(id, pid, Uffd::new(uffd), bell, None));
-        let run_max = self.job.preset.run_max;
+        let run_max = self.job.run_max();
         let space = Space::new(self.shared.clone(), link.clone(), run_max, BTreeMap::new());
         space.start();
         Some(link)

@@ -5,6 +5,7 @@ use super::Supervisor;
 use crate::census::Stage;
 use crate::cgroup::Gauge;
 use crate::reclaim;
+use crate::record::Recorder;
 use crate::shared::lock;
 use pleat_sys::procfs;
 use std::sync::atomic::Ordering;
@@ -19,11 +20,14 @@ const MANAGE_USED_SHARE: u64 = 4;
 const MANAGE_MIN: u64 = 1 << 20;
 /// Memory that turned up in a managed process without a fault makes us look for new mappings.
 const RESCAN_GROWTH: u64 = 512 << 10;
+/// The same while recording, when every page that comes without a fault is missing from the trace.
+const RESCAN_GROWTH_RECORDING: u64 = 32 << 10;
 /// A program touches fresh memory at most so fast, in bytes a microsecond.
 const GROWTH_BYTES_PER_US: u64 = 6000;
 /// Limits of the time between two looks at memory.
 const LOOK_MIN: Duration = Duration::from_micros(250);
 const LOOK_MAX: Duration = Duration::from_millis(50);
+const LOOK_MAX_RECORDING: Duration = Duration::from_millis(2);
 /// Between two looks for processes that never said hello.
 const STRAYS_EVERY: Duration = Duration::from_millis(250);
 /// A program that has waited for memory most of this time does not fit.
@@ -74,10 +78,11 @@ impl Supervisor<'_> {
         }
         let spare = (budget / MANAGE_FREE_SHARE).max(MANAGE_FREE_MIN);
         let manage_from = (budget / MANAGE_USED_SHARE).max(budget.saturating_sub(spare));
-        if self.used_bytes > manage_from {
+        if self.used_bytes > manage_from || self.is_recording() {
             self.manage_more();
         }
         self.check_hope();
+        self.hear_recorder();
         self.look_for_strays();
         self.show();
         // Until there is something to do: processes to manage, or no memory left.
@@ -86,7 +91,28 @@ impl Supervisor<'_> {
             None => free.max(0) as u64,
         };
         let until_full = Duration::from_micros(room / GROWTH_BYTES_PER_US);
-        until_full.clamp(LOOK_MIN, LOOK_MAX)
+        until_full.clamp(
+            LOOK_MIN,
+            if self.is_recording() {
+                LOOK_MAX_RECORDING
+            } else {
+                LOOK_MAX
+            },
+        )
+    }
+
+    /// Whether references are to be recorded, or were: then every process is managed from its start.
+    fn is_recording(&self) -> bool {
+        self.shared.recorder.is_some()
+    }
+
+    /// Recording has come to an early end: pages may stay in memory again.
+    fn hear_recorder(&mut self) {
+        let news = self.shared.recorder.as_ref().and_then(Recorder::news);
+        if let Some(why) = news {
+            self.shared.engine().limit_resident(None);
+            self.warn(&format!("recording has stopped, the job goes on: {why}"));
+        }
     }
 
     /// What the kernel counts where it has a limit of its own close to the budget, else 0. Its figure
@@ -103,18 +129,22 @@ impl Supervisor<'_> {
 
     /// Has processes managed, and mappings of managed ones looked for that grew without a fault.
     fn manage_more(&mut self) {
+        let (min, growth) = match self.is_recording() {
+            true => (0, RESCAN_GROWTH_RECORDING),
+            false => (MANAGE_MIN, RESCAN_GROWTH),
+        };
         let mut ready = Vec::new();
         for (pid, process) in &mut self.census.processes {
             match &process.stage {
-                Stage::Ready(_) if process.anon_bytes >= MANAGE_MIN => ready.push(*pid),
+                Stage::Ready(_) if process.anon_bytes >= min => ready.push(*pid),
                 Stage::Managed(link) => {
                     let known = self.shared.engine().space_resident_pages(link.id) * 4096;
                     let unknown = process.anon_bytes.saturating_sub(known);
-                    if unknown > process.unknown_at_scan + RESCAN_GROWTH {
+                    if unknown > process.unknown_at_scan + growth {
                         lock(&link.mail).rescan = true;
                         link.bell.ring();
                     }
-                    if unknown > process.unknown_at_scan + RESCAN_GROWTH
+                    if unknown > process.unknown_at_scan + growth
                         || unknown < process.unknown_at_scan
                     {
                         process.unknown_at_scan = unknown;

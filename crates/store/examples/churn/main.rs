@@ -1,7 +1,8 @@
 //! What the layouts cost: bytes held per byte of items, metadata included, and ns per operation.
 //!
 //! `cargo run --release -p pleat-store --example churn -- [LAYOUT]... [MIB]... [SIZES_FILE]...`.
-//! A file has the compressed size of a page in each line, in bytes; without one, the sizes are
+//! A file has the compressed size of a page in each line, in bytes, as `pleat bench codec --sizes`
+//! prints them; without one, the sizes are
 //! those of a mix of programs. `zsmalloc` is a model of the kernel's allocator, which only counts.
 //!
 //! Phases: *filled* has MIB of items. *fifo* keeps the frames held at what they are, growth denied,

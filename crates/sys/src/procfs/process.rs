@@ -93,6 +93,28 @@ impl LastCpuReader {
     }
 }
 
+/// An open file that tells how long a thread ran. It stays with its thread.
+pub struct CpuTimeReader(File);
+
+impl CpuTimeReader {
+    /// # Errors
+    /// `NotFound` when there is no such thread.
+    pub fn open(tid: Pid) -> io::Result<CpuTimeReader> {
+        File::open(format!("/proc/{tid}/task/{tid}/schedstat")).map(CpuTimeReader)
+    }
+
+    /// CPU time in nanoseconds, exact for a thread that does not run just now. About 1 us.
+    ///
+    /// # Errors
+    /// ESRCH when the thread has ended.
+    pub fn read(&self) -> io::Result<u64> {
+        let mut text = [0; 96];
+        let len = self.0.read_at(&mut text, 0)?;
+        let first = text[..len].split(|&byte| byte == b' ').next();
+        first.and_then(number).ok_or_else(|| malformed("schedstat"))
+    }
+}
+
 /// [`LastCpuReader`] for a single reading: 10 us.
 ///
 /// # Errors
@@ -288,6 +310,8 @@ mod tests {
             let tid = entry.file_name().to_str().unwrap().parse().unwrap();
             // Threads of other tests may end at any moment; those that have not must agree.
             assert!(tgid_of_thread(tid).is_ok_and(|tgid| tgid == own) || !entry.path().exists());
+            let ran = CpuTimeReader::open(tid).and_then(|reader| reader.read());
+            assert!(ran.is_ok() || !entry.path().exists());
             assert!(last_cpu_of_thread(tid).is_ok_and(|cpu| cpu < 4096) || !entry.path().exists());
         }
         drop(send);
