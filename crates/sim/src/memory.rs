@@ -39,6 +39,8 @@ pub struct Costs {
     pub copy_ns: u64,
     /// Submitting a request.
     pub submit_ns: u64,
+    /// Reading a page at random: what a look at the device says before it is used.
+    pub read_ns: u64,
     /// Whether pages are folded beside the program.
     pub beside: bool,
     /// Most clusters on their way to the swap file at once.

@@ -8,8 +8,7 @@ use crate::memory::Costs;
 const EVERY: u32 = 256;
 /// A running mean moves by one part in so many.
 const WEIGHT: u64 = 16;
-/// Until something was read: what a request takes on a device of middling speed.
-const READ_NS: u64 = 200_000;
+/// Until something was written: what a page takes on a device of middling speed.
 const WRITE_NS: u64 = 20_000;
 
 /// Running means.
@@ -32,7 +31,7 @@ impl Meter {
             costs: Measured {
                 compress_ns: compress_ns + costs.paging.evict_ns,
                 decompress_ns: costs.codec.decompress_ns + fault_ns,
-                read_ns: READ_NS + fault_ns,
+                read_ns: costs.read_ns + fault_ns,
                 write_ns: WRITE_NS,
             },
             fault_ns,

@@ -159,6 +159,7 @@ fn costs(machine: &Machine, setup: &Setup, preset: &Preset) -> Result<Costs, Str
         codec: machine.cpu.codec(&preset.codec)?,
         copy_ns: machine.cpu.copy_ns,
         submit_ns: machine.cpu.submit_ns,
+        read_ns: machine.device.read_ns(PAGE),
         beside: host == Host::Pager && machine.cpus > 1,
         writes_max: clusters.clamp(WRITES_MIN, WRITES_MAX) as usize,
         written_back_max: (writing / PAGE).max(WRITTEN_BACK_MIN) as usize,
