@@ -137,7 +137,7 @@ impl Engine {
     }
 
     /// Has the compressed cache give so many frames, when the policy says that it is the one to give
-    /// and it has that much to give; otherwise nothing happens.
+    /// and it has that much to give. `false`: it has not given anything, nor will it.
     fn cache_gives(&mut self, frames: u64) -> bool {
         let cache = &mut self.cache;
         let bytes = frames * PAGE_SIZE as u64;
@@ -149,18 +149,16 @@ impl Engine {
         if cache.sizing.giver(&view) == Giver::Uncompressed {
             return false;
         }
-        cache.owe(bytes);
-        cache.pay_with_clean_pages();
+        let gives = cache.give(bytes);
         self.forget_dropped();
-        true
+        gives || (self.cache.owed_bytes > 0 && self.can_write())
     }
 
     /// Nothing is left to take away: the compressed cache has to give, whatever the policy says.
     fn cache_must_give(&mut self, frames: u64) {
         let (cache, bytes) = (&mut self.cache, frames * PAGE_SIZE as u64);
-        if cache.can_shrink() && cache.owed_bytes < bytes {
-            cache.owe(bytes - cache.owed_bytes);
-            cache.pay_with_clean_pages();
+        if cache.can_shrink() {
+            cache.give(bytes.saturating_sub(cache.owed_bytes));
             self.forget_dropped();
         }
     }

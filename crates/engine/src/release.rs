@@ -141,6 +141,19 @@ impl Cache {
         }
     }
 
+    /// Gives up so many bytes of frames: at once what has a copy elsewhere, and what the layout holds
+    /// without need; the rest is owed. Answers whether frames were given up at once.
+    pub(crate) fn give(&mut self, bytes: u64) -> bool {
+        let before = self.cache_bytes();
+        self.owe(bytes);
+        self.pay_with_clean_pages();
+        while self.cache_bytes() + bytes > before && self.layout.relocate_to_free_cell() {
+            self.totals.shrinks_relocated += 1;
+            self.account();
+        }
+        self.cache_bytes() < before
+    }
+
     /// Drops the oldest page that is not on its way out; `false`: it has no copy, or there is none.
     fn drop_oldest(&mut self) -> bool {
         let on_its_way =
