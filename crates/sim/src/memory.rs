@@ -125,7 +125,7 @@ impl Memory {
         for (region, space) in spaces.iter().enumerate() {
             regions[space.0 as usize] = RegionNo(region as u32);
         }
-        Memory {
+        let mut memory = Memory {
             meter: Meter::new(&costs),
             engine,
             costs,
@@ -147,7 +147,9 @@ impl Memory {
             victims: Vec::new(),
             spare_plans: Vec::new(),
             page: Box::new([0; PAGE_SIZE]),
-        }
+        };
+        memory.tell_costs();
+        memory
     }
 
     /// From now on every page's content is followed and compared.
