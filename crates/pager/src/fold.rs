@@ -65,10 +65,9 @@ impl Press {
             self.results
                 .push(self.folder.fold(page, PageKind::Anonymous, bytes));
         }
-        shared
-            .meters
-            .fold_us
-            .add(start.elapsed().as_micros() as u64);
+        let took = start.elapsed();
+        shared.meters.fold_us.add(took.as_micros() as u64);
+        shared.pace.folded(took, self.jobs.len() as u64);
         for ((job, result), bytes) in self.jobs.iter().zip(&self.results).zip(&self.bytes) {
             // A hold for each page: a fault may be waiting.
             let mut engine = shared.engine();

@@ -1,6 +1,7 @@
 //! A job from start to end: everything is set up here, then the supervisor runs.
 
 use crate::cgroup::page_cache_room;
+use crate::pace::Pace;
 use crate::record::Recorder;
 use crate::report::{Live, Report};
 use crate::shared::{lock, Folds, Gate, Shared};
@@ -226,6 +227,7 @@ fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32
         spins: Shared::spins_here(),
         swap,
         codec: job.codec.clone(),
+        pace: Pace::new(std::thread::available_parallelism().map_or(1, usize::from)),
         recorder: start_recorder(job)?,
         recompress: job.recompress,
         set_aside_bytes: AtomicU64::new(0),

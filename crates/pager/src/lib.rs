@@ -15,6 +15,7 @@ mod cgroup;
 mod fold;
 mod job;
 mod meters;
+mod pace;
 mod reclaim;
 mod record;
 mod report;

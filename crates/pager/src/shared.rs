@@ -4,6 +4,7 @@
 //! `links`, then a link's `take`, then `engine`, then a ring's free list; the recorder's by itself.
 
 use crate::meters::Meters;
+use crate::pace::Pace;
 use crate::record::Recorder;
 use pleat_backing::SwapFile;
 use pleat_codec::Choice;
@@ -34,6 +35,8 @@ pub struct Shared {
     pub swap: Option<SwapFile>,
     /// Which codec folds which page.
     pub codec: Arc<Choice>,
+    /// What pages cost.
+    pub pace: Pace,
     /// Where page references go, if they are recorded.
     pub recorder: Option<Recorder>,
     /// Whether pages that stay cold are compressed again.
@@ -142,6 +145,13 @@ impl Shared {
             .iter()
             .filter_map(|link| lock(&link.take).agent.clone());
         rings.map(|agent| agent.slots.touched_bytes()).sum()
+    }
+
+    /// Tells the engine what pages cost, now and then.
+    pub fn tell_costs(&self) {
+        if let Some(costs) = self.pace.due() {
+            self.engine().costs(costs);
+        }
     }
 
     /// Wakes every space thread that waits for memory.

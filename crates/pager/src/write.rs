@@ -27,8 +27,11 @@ pub fn run(shared: &Arc<Shared>) {
             shared.writer.wait(RETRY);
             continue;
         }
+        let start = Instant::now();
         let outcome = match swap.write_at(plan.offset, &plan.bytes) {
             Ok(()) => {
+                let pages = plan.items.len() as u64;
+                shared.pace.written(start.elapsed(), pages);
                 shared.meters.swap_writes.add(1);
                 shared
                     .meters

@@ -229,12 +229,23 @@ impl Space {
             copy_staged(&self.shared, &self.plan, &mut self.pages);
         }
         drop(engine);
+        let start = Instant::now();
         let result = match answer {
-            FaultAnswer::Fill => self.fill_plan(fault),
-            FaultAnswer::Read(request) => self.fill_from_swap(fault, &request),
+            FaultAnswer::Fill => {
+                let result = self.fill_plan(fault);
+                let pages = self.plan.items.len() as u64;
+                self.shared.pace.filled(start.elapsed(), pages);
+                result
+            }
+            FaultAnswer::Read(request) => {
+                let result = self.fill_from_swap(fault, &request);
+                self.shared.pace.read(start.elapsed());
+                result
+            }
             FaultAnswer::Wait => return Ok(Some(Later::Leaving)),
             FaultAnswer::NoMemory => return Ok(Some(Later::Memory)),
         };
+        self.shared.tell_costs();
         if fault.is_urgent && self.agent.is_some() {
             self.shared.meters.urgent_faults.add(1);
         }
