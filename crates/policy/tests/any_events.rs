@@ -61,6 +61,7 @@ fn costs() -> impl Strategy<Value = Costs> {
         decompress_ns,
         read_ns,
         write_ns,
+        plain: None,
     })
 }
 

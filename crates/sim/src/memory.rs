@@ -230,7 +230,11 @@ impl Memory {
         let place = Place::Swap(request.offset);
         let bytes = u64::from(request.bytes);
         let done = self.disk.submit(turn.now, Direction::Read, place, bytes);
-        self.meter.read(done - turn.now, 1);
+        if request.codec == CodecId::RAW {
+            self.meter.read_plain(done - turn.now);
+        } else {
+            self.meter.read(done - turn.now, 1);
+        }
         self.tell_costs();
         done
     }

@@ -1,6 +1,6 @@
 //! What things cost by experience, for policies that weigh costs.
 
-use pleat_policy::Costs as Measured;
+use pleat_policy::{Costs as Measured, PlainCosts};
 
 use crate::memory::Costs;
 
@@ -33,6 +33,7 @@ impl Meter {
                 decompress_ns: costs.codec.decompress_ns + fault_ns,
                 read_ns: costs.read_ns + fault_ns,
                 write_ns: WRITE_NS,
+                plain: None,
             },
             fault_ns,
             // The first report is at once.
@@ -47,10 +48,26 @@ impl Meter {
         self.events += 1;
     }
 
-    /// So many pages kept the device busy for so long. That is what a program loses, when the device is
-    /// busy with reads too.
-    pub(crate) fn written(&mut self, ns: u64, pages: u64) {
-        self.costs.write_ns = towards(self.costs.write_ns, ns / pages.max(1));
+    /// A page that is not compressed came from the swap file after so long.
+    pub(crate) fn read_plain(&mut self, ns: u64) {
+        let one = ns + self.fault_ns;
+        let plain = self.costs.plain.get_or_insert(PlainCosts {
+            read_ns: one,
+            write_ns: self.costs.write_ns,
+        });
+        plain.read_ns = towards(plain.read_ns, one);
+        self.events += 1;
+    }
+
+    /// So many pages, compressed or all of them plain, kept the device busy for so long. That is what a
+    /// program loses, when the device is busy with reads too.
+    pub(crate) fn written(&mut self, ns: u64, pages: u64, plain: bool) {
+        let one = ns / pages.max(1);
+        let mean = match &mut self.costs.plain {
+            Some(costs) if plain => &mut costs.write_ns,
+            _ => &mut self.costs.write_ns,
+        };
+        *mean = towards(*mean, one);
         self.events += 1;
     }
 

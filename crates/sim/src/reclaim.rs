@@ -113,6 +113,7 @@ impl Memory {
     /// What folding makes of a page, and what that costs.
     fn folded(&mut self, turn: &mut Turn, fold: &Fold) -> Folded {
         let codec = self.costs.codec;
+        let compresses = codec.compress_ns > 0 && self.engine.compresses();
         if self.contents.is_some() {
             mark(&mut self.page, fold.version);
         }
@@ -121,9 +122,11 @@ impl Memory {
             turn.spend(self.costs.copy_ns, |cpu| &mut cpu.compress_ns);
             return Folded::Same(fold.version);
         }
-        turn.spend(codec.compress_ns, |cpu| &mut cpu.compress_ns);
+        if compresses {
+            turn.spend(codec.compress_ns, |cpu| &mut cpu.compress_ns);
+        }
         let bytes = (fold.bytes * codec.size_percent / 100).max(VERSION_BYTES as u64);
-        if bytes > KEEP_BYTES_MAX || codec.compress_ns == 0 {
+        if bytes > KEEP_BYTES_MAX || !compresses {
             return Folded::Bytes {
                 codec: CodecId::RAW,
                 len: PAGE_SIZE,
@@ -166,7 +169,9 @@ impl Memory {
             let before = self.disk.traffic().busy_ns;
             let done = self.disk.submit(turn.now, Direction::Write, place, bytes);
             let busy = self.disk.traffic().busy_ns - before;
-            self.meter.written(busy, plan.items.len() as u64);
+            let pages = plan.items.len() as u64;
+            let plain = plan.items.iter().all(|item| item.len == PAGE_SIZE as u32);
+            self.meter.written(busy, pages, plain);
             self.writing.push_back((done, plan));
         }
     }
