@@ -111,6 +111,8 @@ pub(crate) struct Schedule<'a> {
     reads: u64,
     stalled: VecDeque<ActorNo>,
     idle_folders: Vec<ActorNo>,
+    /// All is over when this process ends.
+    pub(crate) until: Option<ProcessNo>,
     /// Most memory used beyond the budget.
     pub(crate) over_bytes: u64,
 }
@@ -132,13 +134,14 @@ impl<'a> Schedule<'a> {
             readers: BinaryHeap::new(),
             reads: 0,
             stalled: VecDeque::new(),
+            until: None,
             over_bytes: 0,
         }
     }
 
-    /// Runs every process to its end.
+    /// Runs every process to its end, or until the one that was named has ended.
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
-        loop {
+        while !self.is_over() {
             self.dispatch();
             let running = self.furthest_behind();
             let now = match (running, self.next_due()) {
@@ -156,10 +159,16 @@ impl<'a> Schedule<'a> {
             self.over_bytes = self.over_bytes.max(over);
             self.rouse(now);
         }
-        if self.stalled.is_empty() {
+        if self.stalled.is_empty() || self.is_over() {
             return Ok(());
         }
         Err(self.out_of_memory())
+    }
+
+    /// Whether the process has ended that everything is to end with.
+    fn is_over(&self) -> bool {
+        let ended = |process: ProcessNo| self.actors[process.0 as usize].ended_at.is_some();
+        self.until.is_some_and(ended)
     }
 
     /// What became of it.
@@ -169,7 +178,8 @@ impl<'a> Schedule<'a> {
             match actor.role {
                 Role::Folder => beside.add(&actor.cpu),
                 Role::Program(_) => processes.push(ProcessTime {
-                    elapsed_ns: actor.ended_at.unwrap_or(0),
+                    // One that did not come to its end is accounted for up to here.
+                    elapsed_ns: actor.ended_at.unwrap_or(actor.since),
                     references: actor.references,
                     cpu: actor.cpu,
                     wait: actor.wait,
