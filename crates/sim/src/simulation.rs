@@ -1,7 +1,7 @@
 //! A simulation from its parts: machine, preset, amount of memory, source of references.
 
 use pleat_engine::{preset, Engine, Preset, Settings};
-use pleat_trace::{ProcessNo, Source};
+use pleat_trace::Source;
 use pleat_types::PAGE_SIZE;
 
 use crate::accounts::Outcome;
@@ -68,8 +68,8 @@ pub struct Simulation<'a> {
     memory: Memory,
     shares: Shares,
     source: &'a mut dyn Source,
-    /// Ends with this process.
-    until: Option<ProcessNo>,
+    /// Ends when the first so many processes have.
+    until: Option<u32>,
     /// How far memory may be overdrawn for pages that were being read: only checked runs look.
     overdraft: Option<u64>,
 }
@@ -113,15 +113,15 @@ impl<'a> Simulation<'a> {
         self
     }
 
-    /// Ends when this process ends, whatever the others still have to do: what they did until then
-    /// is in their account.
+    /// Ends when the first so many processes have ended, whatever the others still have to do: what
+    /// they did until then is in their account.
     ///
     /// # Panics
-    /// When there is no such process.
-    pub fn until(mut self, process: ProcessNo) -> Self {
+    /// When there are not so many.
+    pub fn until(mut self, first: u32) -> Self {
         let processes = self.source.processes();
-        assert!(process.0 < processes, "{process:?} of {processes}");
-        self.until = Some(process);
+        assert!((1..=processes).contains(&first), "{first} of {processes}");
+        self.until = Some(first);
         self
     }
 

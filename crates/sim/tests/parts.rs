@@ -3,7 +3,6 @@
 mod world;
 
 use pleat_sim::{Cpu, Device, Machine, Outcome, Setup, Simulation};
-use pleat_trace::ProcessNo;
 use world::{MB, MS};
 
 fn outcome(workload: &str, memory_bytes: u64, change: fn(Simulation) -> Simulation) -> Outcome {
@@ -24,9 +23,9 @@ fn outcome(workload: &str, memory_bytes: u64, change: fn(Simulation) -> Simulati
 }
 
 #[test]
-fn a_run_ends_with_the_process_that_was_named() {
+fn a_run_ends_with_the_processes_that_were_named() {
     let two = "thrasher:pages=500,passes=100+thrasher:pages=2000,passes=100000";
-    let run = outcome(two, 16 * MB, |simulation| simulation.until(ProcessNo(0)));
+    let run = outcome(two, 16 * MB, |simulation| simulation.until(1));
     let [named, other] = &run.processes[..] else {
         panic!("two processes");
     };
@@ -63,4 +62,20 @@ fn memory_held_that_is_used_anyway_makes_no_difference() {
     let held = outcome(large, 16 * MB, |simulation| simulation.holding(4 * MB));
     let difference = free.elapsed_ns.abs_diff(held.elapsed_ns);
     assert!(difference * 50 < free.elapsed_ns, "{difference}");
+}
+
+/// Processes that use the disk do not also wait for one that never does (section 4.4 of castro03).
+#[test]
+fn who_waits_for_the_disk_goes_before_who_only_computes() {
+    let two = "zipf:pages=60000,file=1,write=0,alpha=0,refs=2000+thrasher:pages=100,passes=1000000";
+    let run = outcome(two, 16 * MB, |simulation| simulation.until(1));
+    let [reader, computer] = &run.processes[..] else {
+        panic!("two processes");
+    };
+    assert!(reader.wait.read_ns > 1000 * MS);
+    assert!(reader.wait.cpu_ns < reader.wait.read_ns / 20, "{reader:?}");
+    assert!(
+        computer.cpu.user_ns > run.elapsed_ns * 9 / 10,
+        "{computer:?}"
+    );
 }
