@@ -19,19 +19,19 @@ pub(super) const FIGURE: Figure = Figure {
 /// As LZO compresses it, and as WKdm does.
 type Pair = [Case; 2];
 
-const fn pair(name: &'static str, workloads: [&'static str; 2], memory_mb: u64) -> Pair {
+const fn pair(name: &'static str, workloads: [&'static str; 2], memory_mb: f64) -> Pair {
     let [lzo, wkdm] = workloads;
     [case(name, lzo, memory_mb), case(name, wkdm, memory_mb)]
 }
 
 const COMPILES: [Pair; 2] = [
-    pair("compile j1", [COMPILE_1, compile!("1", "0.466")], 21),
-    pair("compile j1", [COMPILE_1, compile!("1", "0.466")], 20),
+    pair("compile j1", [COMPILE_1, compile!("1", "0.466")], 21.0),
+    pair("compile j1", [COMPILE_1, compile!("1", "0.466")], 20.0),
 ];
-const OSDBS: [Pair; 1] = [pair("OSDB", [OSDB, osdb!("0.665")], 24)];
+const OSDBS: [Pair; 1] = [pair("OSDB", [OSDB, osdb!("0.665")], 24.0)];
 const MUMMERS: [Pair; 2] = [
-    pair("MUMmer", [MUMMER, mummer!("0.320")], 43),
-    pair("MUMmer", [MUMMER, mummer!("0.320")], 41),
+    pair("MUMmer", [MUMMER, mummer!("0.320")], 43.0),
+    pair("MUMmer", [MUMMER, mummer!("0.320")], 41.0),
 ];
 
 type Gains = (String, f64, f64);

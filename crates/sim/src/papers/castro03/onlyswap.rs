@@ -13,14 +13,14 @@ pub(super) const FIGURE: Figure = Figure {
 const PRESETS: [&str; 2] = ["castro03", "castro03/admission=onlyswap"];
 /// With many pages of files.
 const FILES: [Case; 5] = [
-    case("compile j1", COMPILE_1, 21),
-    case("compile j1", COMPILE_1, 20),
-    case("compile j2", COMPILE_2, 23),
-    case("compile j4", COMPILE_4, 28),
-    case("OSDB", OSDB, 24),
+    case("compile j1", COMPILE_1, 21.0),
+    case("compile j1", COMPILE_1, 20.0),
+    case("compile j2", COMPILE_2, 24.0),
+    case("compile j4", COMPILE_4, 29.0),
+    case("OSDB", OSDB, 24.0),
 ];
 /// With next to none.
-const ANONYMOUS: [Case; 2] = [case("MUMmer", MUMMER, 50), case("MUMmer", MUMMER, 43)];
+const ANONYMOUS: [Case; 2] = [case("MUMmer", MUMMER, 50.0), case("MUMmer", MUMMER, 43.0)];
 
 type Gains = (Case, [f64; 2]);
 
