@@ -46,6 +46,7 @@ impl Memory {
             self.let_go(turn, &mut victims);
             self.victims = victims;
             self.write(turn);
+            self.count_idle();
             // Without a victim the compressed cache gives, perhaps, and then less is wanted.
             if chosen == 0 && self.engine.frames_wanted() >= wanted {
                 return;

@@ -12,8 +12,13 @@
 //!
 //! Always the CPU that is furthest behind goes on, until it blocks, its slice ends, or it is ahead
 //! of everything else by [`SKEW_NS`]: a little disorder buys long undisturbed runs. One CPU alone
-//! is never disturbed, as nothing but itself acts on memory: writes that ended are reported before
-//! its next fault. Ties go to the lower number, so that a run is the same every time.
+//! runs until the device next has something to say. Ties go to who came first, so that a run is the
+//! same every time.
+//!
+//! Time is shared as in Linux 2.4: a process that waits keeps what it did not use of its slice. Who
+//! has most left goes first, and takes the CPU from one with less when the device wakes it. When all
+//! that are ready have used theirs up, every process gets a new slice on top of half of what it had
+//! left. So a process that waits for the disk now and then does not also wait for one that never does.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -42,6 +47,8 @@ struct Actor {
     references: u64,
     /// When it began to wait for whatever it waits for.
     since: u64,
+    /// What is left of its slice while it does not run.
+    left_ns: u64,
     pending: Option<Pending>,
     stalls: u32,
     ended_at: Option<u64>,
@@ -111,6 +118,8 @@ pub(crate) struct Schedule<'a> {
     reads: u64,
     stalled: VecDeque<ActorNo>,
     idle_folders: Vec<ActorNo>,
+    /// All is over when the first so many processes have ended.
+    pub(crate) until: Option<u32>,
     /// Most memory used beyond the budget.
     pub(crate) over_bytes: u64,
 }
@@ -119,7 +128,8 @@ impl<'a> Schedule<'a> {
     pub(crate) fn new(memory: Memory, source: &'a mut dyn Source, shares: Shares) -> Schedule<'a> {
         let programs = (0..source.processes()).map(|no| Role::Program(ProcessNo(no)));
         let folders = (0..shares.folders).map(|_| Role::Folder);
-        let actors: Vec<Actor> = programs.chain(folders).map(Actor::new).collect();
+        let actor = |role| Actor::new(role, shares.slice_ns);
+        let actors: Vec<Actor> = programs.chain(folders).map(actor).collect();
         let programs = source.processes() as usize;
         Schedule {
             memory,
@@ -132,13 +142,14 @@ impl<'a> Schedule<'a> {
             readers: BinaryHeap::new(),
             reads: 0,
             stalled: VecDeque::new(),
+            until: None,
             over_bytes: 0,
         }
     }
 
-    /// Runs every process to its end.
+    /// Runs every process to its end, or until those have ended that were named.
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
-        loop {
+        while !self.is_over() {
             self.dispatch();
             let running = self.furthest_behind();
             let now = match (running, self.next_due()) {
@@ -156,10 +167,20 @@ impl<'a> Schedule<'a> {
             self.over_bytes = self.over_bytes.max(over);
             self.rouse(now);
         }
-        if self.stalled.is_empty() {
+        if self.stalled.is_empty() || self.is_over() {
             return Ok(());
         }
         Err(self.out_of_memory())
+    }
+
+    /// Whether those have ended that everything is to end with.
+    fn is_over(&self) -> bool {
+        let ended = |first: u32| {
+            self.actors[..first as usize]
+                .iter()
+                .all(|a| a.ended_at.is_some())
+        };
+        self.until.is_some_and(ended)
     }
 
     /// What became of it.
@@ -169,7 +190,8 @@ impl<'a> Schedule<'a> {
             match actor.role {
                 Role::Folder => beside.add(&actor.cpu),
                 Role::Program(_) => processes.push(ProcessTime {
-                    elapsed_ns: actor.ended_at.unwrap_or(0),
+                    // One that did not come to its end is accounted for up to here.
+                    elapsed_ns: actor.ended_at.unwrap_or(actor.since),
                     references: actor.references,
                     cpu: actor.cpu,
                     wait: actor.wait,
@@ -182,9 +204,10 @@ impl<'a> Schedule<'a> {
 
     /// Gives CPUs that are idle to those that are ready.
     fn dispatch(&mut self) {
-        while let Some(&no) = self.ready.front() {
+        let all: Vec<usize> = (0..self.cpus.len()).collect();
+        while let Some(place) = self.next_ready() {
+            let no = self.ready[place];
             let idle = |cpu: &&usize| self.cpus[**cpu].running.is_none();
-            let all: Vec<usize> = (0..self.cpus.len()).collect();
             // Where it ran last, if it can: no switch then.
             let own = all
                 .iter()
@@ -193,9 +216,59 @@ impl<'a> Schedule<'a> {
             let Some(&cpu) = own.or_else(|| all.iter().find(idle)) else {
                 return;
             };
-            self.ready.pop_front();
+            self.ready.remove(place);
+            if self.actors[no].left_ns == 0 {
+                self.share_out();
+            }
             self.start(cpu, no);
         }
+    }
+
+    /// The place in the queue of who goes next: what folds makes room for all others, then who has
+    /// most left of its slice.
+    fn next_ready(&self) -> Option<usize> {
+        let key = |&place: &usize| {
+            let actor = &self.actors[self.ready[place]];
+            (actor.role == Role::Folder, actor.left_ns)
+        };
+        // Of equals `max_by_key` takes the last.
+        (0..self.ready.len()).rev().max_by_key(key)
+    }
+
+    /// New slices for everybody.
+    fn share_out(&mut self) {
+        for actor in &mut self.actors {
+            actor.left_ns = actor.left_ns / 2 + self.shares.slice_ns;
+        }
+    }
+
+    /// The device has woken this one: it takes the CPU from the one that has least left of its slice,
+    /// if it has more.
+    fn preempt_for(&mut self, no: ActorNo) {
+        let left = |state: &CpuState| state.slice_end.saturating_sub(state.clock);
+        let programs = |state: &&mut CpuState| {
+            let running = state.running.map(|no| self.actors[no].role);
+            !matches!(running, Some(Role::Folder))
+        };
+        let Some(state) = self
+            .cpus
+            .iter_mut()
+            .filter(programs)
+            .min_by_key(|s| left(s))
+        else {
+            return;
+        };
+        let Some(running) = state
+            .running
+            .filter(|_| left(state) < self.actors[no].left_ns)
+        else {
+            return;
+        };
+        // Perhaps it was only about to begin.
+        self.actors[running].since = state.clock;
+        self.actors[running].left_ns = left(state);
+        state.running = None;
+        self.ready.push_back(running);
     }
 
     fn start(&mut self, cpu: usize, no: ActorNo) {
@@ -208,7 +281,7 @@ impl<'a> Schedule<'a> {
         }
         cpu.running = Some(no);
         cpu.last = Some(no);
-        cpu.slice_end = cpu.clock + self.shares.slice_ns;
+        cpu.slice_end = cpu.clock + actor.left_ns;
     }
 
     /// The CPU that runs something and whose clock shows least.
@@ -236,6 +309,9 @@ impl<'a> Schedule<'a> {
             let actor = &mut self.actors[no];
             actor.wait.read_ns += done - actor.since;
             self.wake(no, done);
+            if self.cpus.iter().all(|cpu| cpu.running.is_some()) {
+                self.preempt_for(no);
+            }
         }
     }
 
@@ -273,7 +349,7 @@ impl<'a> Schedule<'a> {
     fn limit(&self, cpu: usize) -> u64 {
         let slice_end = self.cpus[cpu].slice_end;
         if self.cpus.len() == 1 {
-            return slice_end;
+            return self.next_due().map_or(slice_end, |due| due.min(slice_end));
         }
         let others = self.cpus.iter().enumerate();
         let others = others.filter(|(other, state)| *other != cpu && state.running.is_some());
@@ -294,6 +370,7 @@ impl<'a> Schedule<'a> {
         state.clock = now;
         let actor = &mut self.actors[no];
         actor.since = now;
+        actor.left_ns = state.slice_end.saturating_sub(now);
         match stop {
             Stop::Limit if now < state.slice_end => return Ok(()),
             Stop::Limit if self.ready.is_empty() => {
@@ -422,9 +499,10 @@ fn run_row(
 }
 
 impl Actor {
-    fn new(role: Role) -> Actor {
+    fn new(role: Role, left_ns: u64) -> Actor {
         Actor {
             role,
+            left_ns,
             cpu: CpuTime::default(),
             wait: WaitTime::default(),
             references: 0,

@@ -68,6 +68,8 @@ pub struct Simulation<'a> {
     memory: Memory,
     shares: Shares,
     source: &'a mut dyn Source,
+    /// Ends when the first so many processes have.
+    until: Option<u32>,
     /// How far memory may be overdrawn for pages that were being read: only checked runs look.
     overdraft: Option<u64>,
 }
@@ -96,6 +98,7 @@ impl<'a> Simulation<'a> {
                 switch_ns: machine.cpu.switch_ns,
             },
             source,
+            until: None,
             overdraft: None,
         })
     }
@@ -110,12 +113,33 @@ impl<'a> Simulation<'a> {
         self
     }
 
+    /// Ends when the first so many processes have ended, whatever the others still have to do: what
+    /// they did until then is in their account.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn until(mut self, first: u32) -> Self {
+        let processes = self.source.processes();
+        assert!((1..=processes).contains(&first), "{first} of {processes}");
+        self.until = Some(first);
+        self
+    }
+
+    /// The compressed cache has so much memory to itself from the beginning, used or not, as one of a
+    /// fixed size has (castro03, section 3: "when the memory allocated for it is barely used").
+    /// How far it may grow is the sizing policy's matter.
+    pub fn holding(mut self, bytes: u64) -> Self {
+        self.memory.hold_for_cache(bytes);
+        self
+    }
+
     /// Runs every process to its end.
     ///
     /// # Errors
     /// When memory does not suffice for the processes to go on.
     pub fn run(self) -> Result<Outcome, Failure> {
         let mut schedule = Schedule::new(self.memory, self.source, self.shares);
+        schedule.until = self.until;
         schedule.run()?;
         if let Some(most) = self.overdraft {
             let over = schedule.over_bytes;

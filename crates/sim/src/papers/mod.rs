@@ -8,6 +8,7 @@
 //! properties the paper names (how large, how compressible, file or anonymous, which locality). So it is
 //! the shape of a result that is compared, not its numbers.
 
+mod castro03;
 mod run;
 
 pub use run::{Run, MB};
@@ -57,5 +58,7 @@ pub struct Claim {
 
 /// Every figure, by paper.
 pub fn figures() -> Vec<Figure> {
-    vec![]
+    let mut all = vec![];
+    all.extend(castro03::figures());
+    all
 }

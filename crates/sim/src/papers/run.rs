@@ -32,6 +32,14 @@ impl Run<'_> {
     /// # Panics
     /// When a name is wrong, or memory does not suffice: figures are constants.
     pub fn outcome(&self) -> Outcome {
+        self.outcome_when(|simulation| simulation)
+    }
+
+    /// Runs it, the simulation changed before it begins.
+    ///
+    /// # Panics
+    /// As [`Run::outcome`].
+    pub fn outcome_when(&self, change: impl FnOnce(Simulation) -> Simulation) -> Outcome {
         let machine = Machine {
             cpu: Cpu::named(self.cpu).unwrap_or_else(|error| panic!("{error}")),
             cpus: self.cpus,
@@ -45,7 +53,7 @@ impl Run<'_> {
         };
         let mut source = generator(self.workload).unwrap_or_else(|error| panic!("{error}"));
         let simulation = Simulation::new(&machine, &setup, &mut *source);
-        let outcome = simulation.and_then(Simulation::run);
+        let outcome = simulation.and_then(|simulation| change(simulation).run());
         outcome.unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
 
