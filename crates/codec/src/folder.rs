@@ -63,15 +63,6 @@ impl Folder {
         }
     }
 
-    /// As [`Folder::fold`], but compresses nothing: a page of one word is that word, any other is kept as
-    /// it is.
-    pub fn keep(&mut self, page: &Page, out: &mut [u8; PAGE_SIZE]) -> Folded {
-        match repeated_word(page) {
-            Some(word) => Folded::Same(word),
-            None => self.fold_with(CodecId::RAW, page, out),
-        }
-    }
-
     /// Folds a page again that was folded into `bytes` with `codec`: with zstd, slower and tighter.
     /// What it became is at the start of `out`; it may be longer than before.
     ///
@@ -178,12 +169,6 @@ mod tests {
         let (codec, len) = (CodecId::RAW, PAGE_SIZE);
         assert_eq!(folded, Folded::Bytes { codec, len });
         assert_eq!(out, page);
-        let mut auto = Folder::new(&Arc::new(Choice::parse("auto").unwrap()));
-        assert_eq!(auto.keep(&page, &mut out), folded);
-        assert_eq!(
-            auto.keep(&[7; PAGE_SIZE], &mut out),
-            Folded::Same(0x0707_0707_0707_0707)
-        );
     }
 
     #[test]

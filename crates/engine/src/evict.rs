@@ -193,7 +193,7 @@ impl Engine {
             backed: known.backed,
             clean,
         };
-        if self.compresses() && self.cache.admission.admits(candidate) {
+        if self.cache.admission.admits(candidate) {
             WayOut::Take
         } else {
             self.cache.totals.clean_refused_pages += 1;

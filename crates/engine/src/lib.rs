@@ -147,12 +147,6 @@ impl Engine {
         self.cache.sizing.costs(costs);
     }
 
-    /// Whether the driver is to compress the pages it folds. If not, it hands them in as they are
-    /// ([`CodecId::RAW`](pleat_types::CodecId::RAW)): compressing does not pay just now.
-    pub fn compresses(&self) -> bool {
-        self.cache.sizing.compresses()
-    }
-
     /// Memory free for the job; negative when the budget is overdrawn.
     pub fn free_bytes(&self) -> i64 {
         self.settings.budget_bytes as i64 - self.foreign_bytes - self.tracked_bytes() as i64

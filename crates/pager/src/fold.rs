@@ -60,13 +60,10 @@ impl Press {
             return false;
         }
         let start = Instant::now();
-        let compresses = shared.engine().compresses();
         for (job, bytes) in self.jobs.iter().zip(&mut self.bytes) {
             let page = job.slots.ring.frame(job.frame);
-            self.results.push(match compresses {
-                true => self.folder.fold(page, PageKind::Anonymous, bytes),
-                false => self.folder.keep(page, bytes),
-            });
+            self.results
+                .push(self.folder.fold(page, PageKind::Anonymous, bytes));
         }
         let took = start.elapsed();
         shared.meters.fold_us.add(took.as_micros() as u64);

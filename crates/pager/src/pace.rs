@@ -1,7 +1,6 @@
 //! What coming back and going costs on this machine, as running means: sizing policies weigh it.
 
-use pleat_policy::{Costs, PlainCosts};
-use pleat_types::CodecId;
+use pleat_policy::Costs;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -22,8 +21,6 @@ pub struct Pace {
     read: AtomicU64,
     write: AtomicU64,
     fold: AtomicU64,
-    /// Reads of pages that are not compressed; 0: none yet.
-    plain: AtomicU64,
     events: AtomicU64,
     /// Whether pages are compressed on another CPU than the program's.
     beside: bool,
@@ -38,7 +35,6 @@ impl Pace {
             read: AtomicU64::new(costs.read_ns),
             write: AtomicU64::new(costs.write_ns),
             fold: AtomicU64::new(costs.compress_ns),
-            plain: AtomicU64::new(0),
             events: AtomicU64::new(0),
             beside: cpus > 1,
         }
@@ -49,16 +45,9 @@ impl Pace {
         self.note(&self.hit, took, pages);
     }
 
-    /// A page was filled from the swap file, compressed there or not.
-    pub fn read(&self, took: Duration, codec: CodecId) {
-        if codec != CodecId::RAW {
-            return self.note(&self.read, took, 1);
-        }
-        let first = took.as_nanos() as u64;
-        let _ = self
-            .plain
-            .compare_exchange(0, first, Ordering::Relaxed, Ordering::Relaxed);
-        self.note(&self.plain, took, 1);
+    /// A page was filled from the swap file.
+    pub fn read(&self, took: Duration) {
+        self.note(&self.read, took, 1);
     }
 
     /// So many pages were written to the swap file.
@@ -91,10 +80,6 @@ impl Pace {
             decompress_ns: SWITCH_NS + mean(&self.hit),
             read_ns: SWITCH_NS + mean(&self.read),
             write_ns: mean(&self.write),
-            plain: (mean(&self.plain) > 0).then(|| PlainCosts {
-                read_ns: SWITCH_NS + mean(&self.plain),
-                write_ns: mean(&self.write),
-            }),
         })
     }
 }
@@ -108,7 +93,7 @@ mod tests {
         let pace = Pace::new(2);
         assert_eq!(pace.due(), None);
         for _ in 0..EVERY {
-            pace.read(Duration::from_millis(1), CodecId(1));
+            pace.read(Duration::from_millis(1));
             pace.filled(Duration::from_micros(32), 16);
         }
         let costs = pace.due().unwrap();

@@ -199,7 +199,6 @@ mod tests {
             decompress_ns: 6000,
             read_ns: 13_000,
             write_ns: 0,
-            plain: None,
         });
         live(&mut policy, 2 * WINDOW, 110);
         assert_eq!(policy.target_percent, 0);

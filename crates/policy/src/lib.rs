@@ -133,17 +133,6 @@ pub struct Costs {
     pub read_ns: u64,
     /// Time a program loses to writing one page to the swap file.
     pub write_ns: u64,
-    /// The last two for pages that were not compressed, once there have been some.
-    pub plain: Option<PlainCosts>,
-}
-
-/// Costs of pages that are not compressed, in nanoseconds per page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlainCosts {
-    /// Time a program waits for one from the swap file, the fault included.
-    pub read_ns: u64,
-    /// Time a program loses to writing one.
-    pub write_ns: u64,
 }
 
 impl Default for Costs {
@@ -155,7 +144,6 @@ impl Default for Costs {
             decompress_ns: 6_000,
             read_ns: 40_000,
             write_ns: 8_000,
-            plain: None,
         }
     }
 }
@@ -207,11 +195,6 @@ pub trait Sizing: Send {
     /// The size it keeps the cache to, in bytes; the whole budget where there is no such bound.
     fn bound_bytes(&self, view: &CacheView) -> u64 {
         view.budget_bytes
-    }
-    /// Whether pages that leave memory are worth compressing. Where they are not, they only pass through
-    /// the cache as they are, on their way to the backing store.
-    fn compresses(&self) -> bool {
-        true
     }
     /// How often growth was locked and unlocked so far.
     fn locks(&self) -> (u64, u64) {

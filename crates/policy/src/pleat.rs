@@ -26,7 +26,7 @@ use crate::distances::Distances;
 use crate::notation::percent;
 use crate::unseen::Unseen;
 use crate::work_function::WorkFunction;
-use crate::{Advice, Backed, CacheView, Costs, Giver, List, PlainCosts, Refault, Sizing, Tier};
+use crate::{Advice, Backed, CacheView, Costs, Giver, List, Refault, Sizing, Tier};
 
 /// Sizes compared: so many steps of the budget.
 const STEPS: usize = 64;
@@ -43,8 +43,6 @@ const REACH_CERTAIN: f64 = 0.95;
 /// Of each batch, so many touches more are expected of the pages in the cache, whichever: pages that were
 /// not wanted lately may be, and where a read takes as long as a thousand hits that is worth knowing.
 const UNEXPECTED: f64 = 0.5;
-/// Compression is not switched off or on for less than this part of the cost.
-const WORTH_CHANGING: f64 = 0.01;
 /// Before any page was compressed, pages are taken to compress to a half.
 const RATIO: f64 = 0.5;
 
@@ -61,7 +59,6 @@ pub struct Pleat {
     swap_touches: u64,
     unseen: Unseen,
     work: WorkFunction,
-    plain: Plain,
     ratio: f64,
     costs: Costs,
 }
@@ -108,7 +105,6 @@ impl Pleat {
             swap_touches: 0,
             unseen: Unseen::new(),
             work: WorkFunction::new(STEPS + 1),
-            plain: Plain::default(),
             ratio: RATIO,
             costs: Costs::default(),
         }
@@ -124,38 +120,17 @@ impl Pleat {
         let pages_per_step = view.budget_bytes as f64 / (PAGE_SIZE * STEPS) as f64 / self.ratio;
         let move_ns = pages_per_step * (self.costs.compress_ns as f64 + self.costs.write_ns as f64);
         let step = self.work.serve(&stalls, move_ns, self.step);
-        let least = stalls.iter().copied().fold(f64::INFINITY, f64::min);
-        let to_lose = view.cached_pages as f64 * self.costs.write_ns as f64;
-        self.plain.serve(self.plain_ns(&memory), least, to_lose);
         self.step = step.clamp(self.least_step, self.most_step);
         self.batch.clear();
         (self.touches, self.swap_touches) = (0, 0);
-    }
-
-    /// What they would have cost without compression. Until pages were read that were not compressed,
-    /// a read is taken to be the same.
-    fn plain_ns(&self, memory: &Memory) -> f64 {
-        let costs = self.costs.plain.unwrap_or(PlainCosts {
-            read_ns: self
-                .costs
-                .read_ns
-                .saturating_sub(self.costs.decompress_ns / 2),
-            write_ns: self.costs.write_ns,
-        });
-        let write_ns = costs.write_ns as f64 * self.written();
-        self.batch.sums().from(memory.usable) * (costs.read_ns as f64 + write_ns)
-    }
-
-    /// The share of pages that have to be written before they can be read.
-    fn written(&self) -> f64 {
-        self.swap_touches as f64 / self.touches.max(1) as f64
     }
 
     /// What the touches of this batch would have cost with each size of the cache.
     fn stalls_ns(&self, memory: &Memory) -> Vec<f64> {
         let sums = self.batch.sums();
         let hit_ns = (self.costs.compress_ns as f64) + self.costs.decompress_ns as f64;
-        let write_ns = self.costs.write_ns as f64 * self.written();
+        let written = self.swap_touches as f64 / self.touches.max(1) as f64;
+        let write_ns = self.costs.write_ns as f64 * written;
         let miss_ns = self.costs.compress_ns as f64 + self.costs.read_ns as f64 + write_ns;
         let reach_now = memory.uncompressed + memory.cache() / self.ratio;
         let stall = |step: usize| {
@@ -167,31 +142,6 @@ impl Pleat {
             sums.between(uncompressed, reach) * hit_ns + missed * miss_ns
         };
         (0..=STEPS).map(stall).collect()
-    }
-}
-
-/// Whether nothing is compressed at all, because no cache of any size is worth what compressing costs on
-/// the way to a fast device. Changes when the other way would have saved what the change loses.
-#[derive(Debug, Default)]
-struct Plain {
-    is_on: bool,
-    /// What the other way would have saved, lately, in nanoseconds.
-    saved_ns: f64,
-}
-
-impl Plain {
-    /// A batch cost so much without compression, and so much with the best size of cache. A change gives
-    /// up what is in the cache: `to_lose_ns`.
-    fn serve(&mut self, plain_ns: f64, cached_ns: f64, to_lose_ns: f64) {
-        let (this, other) = match self.is_on {
-            true => (plain_ns, cached_ns),
-            false => (cached_ns, plain_ns),
-        };
-        self.saved_ns = (self.saved_ns + this * (1.0 - WORTH_CHANGING) - other).max(0.0);
-        if self.saved_ns > to_lose_ns.max(this) {
-            self.is_on = !self.is_on;
-            self.saved_ns = 0.0;
-        }
     }
 }
 
@@ -228,10 +178,6 @@ impl Sizing for Pleat {
         view.cache_bytes < self.bound_bytes(view)
     }
 
-    fn compresses(&self) -> bool {
-        !self.plain.is_on
-    }
-
     fn hit(&mut self, _list: List, view: &CacheView) -> Advice {
         if view.cache_bytes > self.bound_bytes(view) {
             Advice::Shrink
@@ -263,10 +209,7 @@ impl Sizing for Pleat {
     }
 
     fn bound_bytes(&self, view: &CacheView) -> u64 {
-        match self.plain.is_on {
-            true => 0,
-            false => view.budget_bytes / STEPS as u64 * self.step as u64,
-        }
+        view.budget_bytes / STEPS as u64 * self.step as u64
     }
 
     fn costs(&mut self, costs: Costs) {

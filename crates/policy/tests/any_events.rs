@@ -61,7 +61,6 @@ fn costs() -> impl Strategy<Value = Costs> {
         decompress_ns,
         read_ns,
         write_ns,
-        plain: None,
     })
 }
 

@@ -257,11 +257,7 @@ impl Memory {
         let place = Place::Swap(request.offset);
         let bytes = u64::from(request.bytes);
         let done = self.disk.submit(turn.now, Direction::Read, place, bytes);
-        if request.codec == CodecId::RAW {
-            self.meter.read_plain(done - turn.now);
-        } else {
-            self.meter.read(done - turn.now, 1);
-        }
+        self.meter.read(done - turn.now, 1);
         self.tell_costs();
         done
     }

@@ -1,20 +1,38 @@
 //! What things cost by experience, for policies that weigh costs.
 
-use pleat_policy::{Costs as Measured, PlainCosts};
+use pleat_policy::Costs as Measured;
 
 use crate::memory::Costs;
 
 /// The engine is told again after so many reads and writes.
 const EVERY: u32 = 256;
-/// A running mean moves by one part in so many.
-const WEIGHT: u64 = 16;
-/// Until something was written: what a page takes on a device of middling speed.
-const WRITE_NS: u64 = 20_000;
+/// Pages written with one request, about.
+const CLUSTER_PAGES: u64 = 64;
+/// A running mean moves by one part in so many: reads that follow one another and those that need a
+/// seek come in long rows.
+const WEIGHT: u64 = 512;
+
+/// A running mean of nanoseconds; the plain mean until there are many figures.
+#[derive(Clone, Copy, Default)]
+struct Mean {
+    ns: u64,
+    count: u64,
+}
+
+impl Mean {
+    fn add(&mut self, ns: u64) -> u64 {
+        self.count = (self.count + 1).min(WEIGHT);
+        // Rounded towards the new figure, or small ones would never count.
+        self.ns = (self.ns * (self.count - 1) + ns).div_ceil(self.count);
+        self.ns
+    }
+}
 
 /// Running means.
 pub(crate) struct Meter {
     costs: Measured,
     fault_ns: u64,
+    read: Mean,
     events: u32,
 }
 
@@ -32,10 +50,11 @@ impl Meter {
                 compress_ns: compress_ns + costs.paging.evict_ns,
                 decompress_ns: costs.codec.decompress_ns + fault_ns,
                 read_ns: costs.read_ns + fault_ns,
-                write_ns: WRITE_NS,
-                plain: None,
+                // Programs do not wait for writes; that reads wait behind them is part of a read.
+                write_ns: costs.submit_ns / CLUSTER_PAGES,
             },
             fault_ns,
+            read: Mean::default(),
             // The first report is at once.
             events: EVERY,
         }
@@ -43,31 +62,7 @@ impl Meter {
 
     /// So many pages came from the device after so long.
     pub(crate) fn read(&mut self, ns: u64, pages: u64) {
-        let one = ns / pages.max(1) + self.fault_ns;
-        self.costs.read_ns = towards(self.costs.read_ns, one);
-        self.events += 1;
-    }
-
-    /// A page that is not compressed came from the swap file after so long.
-    pub(crate) fn read_plain(&mut self, ns: u64) {
-        let one = ns + self.fault_ns;
-        let plain = self.costs.plain.get_or_insert(PlainCosts {
-            read_ns: one,
-            write_ns: self.costs.write_ns,
-        });
-        plain.read_ns = towards(plain.read_ns, one);
-        self.events += 1;
-    }
-
-    /// So many pages, compressed or all of them plain, kept the device busy for so long. That is what a
-    /// program loses, when the device is busy with reads too.
-    pub(crate) fn written(&mut self, ns: u64, pages: u64, plain: bool) {
-        let one = ns / pages.max(1);
-        let mean = match &mut self.costs.plain {
-            Some(costs) if plain => &mut costs.write_ns,
-            _ => &mut self.costs.write_ns,
-        };
-        *mean = towards(*mean, one);
+        self.costs.read_ns = self.read.add(ns / pages.max(1) + self.fault_ns);
         self.events += 1;
     }
 
@@ -79,8 +74,4 @@ impl Meter {
         }
         is_due.then_some(self.costs)
     }
-}
-
-fn towards(mean: u64, value: u64) -> u64 {
-    (mean * (WEIGHT - 1) + value) / WEIGHT
 }

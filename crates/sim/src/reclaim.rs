@@ -114,7 +114,6 @@ impl Memory {
     /// What folding makes of a page, and what that costs.
     fn folded(&mut self, turn: &mut Turn, fold: &Fold) -> Folded {
         let codec = self.costs.codec;
-        let compresses = codec.compress_ns > 0 && self.engine.compresses();
         if self.contents.is_some() {
             mark(&mut self.page, fold.version);
         }
@@ -123,11 +122,9 @@ impl Memory {
             turn.spend(self.costs.copy_ns, |cpu| &mut cpu.compress_ns);
             return Folded::Same(fold.version);
         }
-        if compresses {
-            turn.spend(codec.compress_ns, |cpu| &mut cpu.compress_ns);
-        }
+        turn.spend(codec.compress_ns, |cpu| &mut cpu.compress_ns);
         let bytes = (fold.bytes * codec.size_percent / 100).max(VERSION_BYTES as u64);
-        if bytes > KEEP_BYTES_MAX || !compresses {
+        if bytes > KEEP_BYTES_MAX || codec.compress_ns == 0 {
             return Folded::Bytes {
                 codec: CodecId::RAW,
                 len: PAGE_SIZE,
@@ -167,12 +164,7 @@ impl Memory {
                 contents.write(&plan);
             }
             let (place, bytes) = (Place::Swap(plan.offset), plan.bytes.len() as u64);
-            let before = self.disk.traffic().busy_ns;
             let done = self.disk.submit(turn.now, Direction::Write, place, bytes);
-            let busy = self.disk.traffic().busy_ns - before;
-            let pages = plan.items.len() as u64;
-            let plain = plan.items.iter().all(|item| item.len == PAGE_SIZE as u32);
-            self.meter.written(busy, pages, plain);
             self.writing.push_back((done, plan));
         }
     }

@@ -239,7 +239,7 @@ impl Space {
             }
             FaultAnswer::Read(request) => {
                 let result = self.fill_from_swap(fault, &request);
-                self.shared.pace.read(start.elapsed(), request.codec);
+                self.shared.pace.read(start.elapsed());
                 result
             }
             FaultAnswer::Wait => return Ok(Some(Later::Leaving)),

@@ -20,7 +20,6 @@ const MACHINE: Machine = Machine {
         decompress_ns: 6_000,
         read_ns: 40_000,
         write_ns: 8_000,
-        plain: None,
     },
 };
 
