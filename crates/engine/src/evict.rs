@@ -184,7 +184,12 @@ impl Engine {
             };
         }
         let copy = known.retained.get(&page).copied();
-        let in_cache = |body| matches!(self.cache.bodies.state(body), BodyState::Clean { .. });
+        let in_cache = |body| {
+            matches!(
+                self.cache.bodies.state(body),
+                BodyState::Clean { .. } | BodyState::Stored { .. } | BodyState::Writing { .. }
+            )
+        };
         if copy.is_some_and(in_cache) {
             return WayOut::Drop;
         }
