@@ -49,6 +49,7 @@ impl Run<'_> {
         let setup = Setup {
             preset: self.preset.to_owned(),
             memory_bytes: self.memory_bytes,
+            reserve_pages: None,
             host: Some(Host::Kernel),
         };
         let mut source = generator(self.workload).unwrap_or_else(|error| panic!("{error}"));
