@@ -10,6 +10,7 @@
 
 mod castro03;
 mod cervera99;
+mod cpc08;
 mod douglis93;
 mod ramzswap09;
 mod run;
@@ -67,6 +68,7 @@ pub fn figures() -> Vec<Figure> {
         cervera99::FIGURE5,
         cervera99::FIGURE6,
         cervera99::FIGURE7,
+        cpc08::SHARE,
         ramzswap09::IOZONE,
     ];
     all.extend(castro03::figures());
