@@ -184,7 +184,12 @@ impl Engine {
             };
         }
         let copy = known.retained.get(&page).copied();
-        let in_cache = |body| matches!(self.cache.bodies.state(body), BodyState::Clean { .. });
+        let in_cache = |body| {
+            matches!(
+                self.cache.bodies.state(body),
+                BodyState::Clean { .. } | BodyState::Stored { .. } | BodyState::Writing { .. }
+            )
+        };
         if copy.is_some_and(in_cache) {
             return WayOut::Drop;
         }
@@ -207,6 +212,22 @@ impl Engine {
         if let Some(space) = self.spaces.get_mut(&space) {
             space.table.set_clean(page, true);
         }
+    }
+
+    /// The page of a file lies beside one that is about to be written: whether it is in memory and changed,
+    /// and so is to be written along. It stays, and is as in its file from now on.
+    pub fn written_along(&mut self, space: SpaceId, page: PageNo) -> bool {
+        let known = self.spaces.get_mut(&space);
+        let Some(known) = known.filter(|known| known.backed == Backed::ByFile) else {
+            return false;
+        };
+        let resident = matches!(known.table.get(page), PageState::Resident { .. });
+        if !resident || known.table.is_clean(page) {
+            return false;
+        }
+        known.table.set_clean(page, true);
+        self.cache.totals.written_back_pages += 1;
+        true
     }
 
     /// The page that was chosen is no longer in memory, and nothing was taken: `way_out` said so.

@@ -64,11 +64,16 @@ impl Cache {
     }
 
     /// A page that was away is in memory again, unchanged so far: keeps what the swap file has of it,
-    /// and where the cache keeps such pages (douglis93, section 4.1) also what that has.
+    /// and where the cache keeps such pages (douglis93, section 4.1) also what that has. There a page
+    /// that was only read is not compressed again ("a compression, if pages are being modified",
+    /// section 5.1).
     pub(crate) fn bring_back(&mut self, body: BodyId) -> Left {
         self.end_count(body);
         match self.bodies.state(body) {
             BodyState::OnDisk(_) => Left::Copy,
+            BodyState::Stored { .. } | BodyState::Writing { .. } if self.keeps_what_is_read() => {
+                Left::Copy
+            }
             BodyState::Clean {
                 handle,
                 packed,

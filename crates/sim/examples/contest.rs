@@ -191,6 +191,7 @@ fn seconds(case: &Case, cpus: u32, preset: &str) -> f64 {
     let setup = Setup {
         preset: preset.to_owned(),
         memory_bytes: case.memory_bytes,
+        reserve_pages: None,
         host: Some(Host::Pager),
     };
     let mut source = source(case.workload);

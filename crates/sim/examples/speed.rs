@@ -30,6 +30,7 @@ fn simulate(spec: &str, preset: &str, memory_bytes: u64) -> (f64, Outcome) {
     let setup = Setup {
         preset: preset.into(),
         memory_bytes,
+        reserve_pages: None,
         host: None,
     };
     let mut source = generator(spec).expect("a generator");

@@ -108,10 +108,10 @@ impl Disk {
         let from = at - at % SECTOR_BYTES;
         let to = (at + bytes).next_multiple_of(SECTOR_BYTES);
         let flow = self.transfer_ns(way, to - from).max(self.request_ns);
-        let moving = if self.is_buffered(direction, from, to) {
-            0
-        } else {
-            self.move_over(way, from, to)
+        let moving = match self.buffered_to(direction, from) {
+            Some(head) if to <= head => 0,
+            Some(head) => self.move_over(way, head, to),
+            None => self.move_over(way, from, to),
         };
         let free = self.places.iter_mut().min().expect("depth is at least 1");
         let begin = now.max(*free) + self.latency_ns[way];
@@ -134,7 +134,8 @@ impl Disk {
                 let files = self.capacity_bytes / FILES_FROM;
                 let spans = FILE_SPAN - FILE_SPAN / FILES_FROM;
                 let begin = u64::from(file) % spans * (self.capacity_bytes / FILE_SPAN);
-                files + begin + offset
+                // On a sector: neighbours would overlap otherwise, and be sought.
+                (files + begin).next_multiple_of(SECTOR_BYTES) + offset
             }
         }
     }
@@ -143,10 +144,12 @@ impl Disk {
         (u128::from(bytes) * u128::from(self.ps_per_byte[way]) / 1000) as u64
     }
 
-    /// Whether the device still has what is to be read.
-    fn is_buffered(&self, direction: Direction, from: u64, to: u64) -> bool {
+    /// Up to where the device still has what is to be read, if it has its beginning: the head goes on from
+    /// there.
+    fn buffered_to(&self, direction: Direction, from: u64) -> Option<u64> {
         let kept = self.head.saturating_sub(self.buffer_bytes);
-        direction == Direction::Read && from >= self.run_start.max(kept) && to <= self.head
+        let has_beginning = (self.run_start.max(kept)..self.head).contains(&from);
+        (direction == Direction::Read && has_beginning).then_some(self.head)
     }
 
     /// The head goes there and over it: how long until it is there? No time where data follows,
@@ -223,6 +226,15 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_read_in_order_is_sought_once() {
+        for name in ["hdd", "hdd2003", "rz57", "ultra-scsi"] {
+            let mut one = disk(name);
+            read_all(&mut one, (0..1000).map(|n| Place::File(7, n * PAGE)));
+            assert_eq!(one.traffic().seeks, 1, "{name}");
+        }
+    }
+
+    #[test]
     fn a_short_way_is_quicker_than_a_long_one() {
         let (mut near, mut far) = (disk("hdd"), disk("hdd"));
         let near = near.submit(0, Direction::Read, Place::Swap(1 << 24), PAGE);
@@ -275,6 +287,16 @@ mod tests {
             one.submit(0, Direction::Read, Place::Swap(offset), PAGE);
             assert_eq!(one.traffic().seeks, seeks + 1);
         }
+    }
+
+    #[test]
+    fn pages_that_share_a_sector_are_read_one_after_the_other() {
+        let mut one = disk("ultra-scsi");
+        let places = (0..1000).map(|n| n * 1100);
+        places.fold(0, |now, at| {
+            one.submit(now, Direction::Read, Place::Swap(at), 1100)
+        });
+        assert_eq!(one.traffic().seeks, 0);
     }
 
     #[test]

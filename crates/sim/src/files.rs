@@ -6,6 +6,9 @@ use crate::disk::{Direction, Place};
 use crate::memory::{Memory, Turn};
 
 const PAGE: u64 = PAGE_SIZE as u64;
+/// Changed pages that follow one that is written are written along with it, so many at most: kernels
+/// write files in large pieces, whatever made them write.
+const WRITTEN_ALONG_MAX: u64 = 256;
 
 /// A run of pages being read, or read and not yet put in place.
 pub(crate) struct FileRead {
@@ -70,21 +73,28 @@ impl Memory {
         most.saturating_sub(under_way as usize + self.written_back.len())
     }
 
-    /// Writes changed pages to their files, neighbours together.
+    /// Writes changed pages to their files, neighbours together, also those that stay in memory.
     pub(crate) fn write_back(&mut self, turn: &mut Turn, mut pages: Vec<(SpaceId, PageNo)>) {
         pages.sort_unstable();
         for run in pages.chunk_by(|a, b| a.0 == b.0 && b.1 == a.1.plus(1)) {
             let (space, first) = run[0];
             turn.submit(self.costs.submit_ns);
+            let leaving = PageRange::new(first, run.len() as u64);
+            let mut written = leaving;
+            while written.len() < WRITTEN_ALONG_MAX && self.engine.written_along(space, written.end)
+            {
+                written.end = written.end.plus(1);
+            }
             if let Some(contents) = &mut self.contents {
-                run.iter().for_each(|&page| contents.write_back(page));
+                let pages = written.pages();
+                pages.for_each(|page| contents.write_back((space, page)));
             }
             let place = Place::File(self.region(space).0, first.address());
-            let bytes = run.len() as u64 * PAGE;
+            let bytes = written.len() * PAGE;
             let done = self.disk.submit(turn.now, Direction::Write, place, bytes);
             self.writing_back.push_back(WriteBack {
                 space,
-                range: PageRange::new(first, run.len() as u64),
+                range: leaving,
                 done,
             });
         }

@@ -43,6 +43,9 @@ pub struct Setup {
     pub preset: String,
     /// All memory that programs and the compressed cache have together.
     pub memory_bytes: u64,
+    /// Pages that are kept free; by default a small share of memory, as Linux does. A system that takes a
+    /// page only when one is needed has 1.
+    pub reserve_pages: Option<u64>,
     /// Who does it; by default a pager for pleat's own presets, and the kernel for all others.
     pub host: Option<Host>,
 }
@@ -85,7 +88,7 @@ impl<'a> Simulation<'a> {
         source: &'a mut dyn Source,
     ) -> Result<Simulation<'a>, Failure> {
         let preset = preset(&setup.preset).map_err(Failure::Setup)?;
-        let engine = engine(&preset, setup.memory_bytes).map_err(Failure::Setup)?;
+        let engine = engine(&preset, setup).map_err(Failure::Setup)?;
         let costs = costs(machine, setup, &preset).map_err(Failure::Setup)?;
         let folders = if costs.beside { machine.cpus - 1 } else { 0 };
         let disk = Disk::new(&machine.device);
@@ -149,7 +152,8 @@ impl<'a> Simulation<'a> {
     }
 }
 
-fn engine(preset: &Preset, memory_bytes: u64) -> Result<Engine, String> {
+fn engine(preset: &Preset, setup: &Setup) -> Result<Engine, String> {
+    let memory_bytes = setup.memory_bytes;
     let least = RESERVE_PAGES_MIN * PAGE;
     if memory_bytes < least {
         return Err(format!(
@@ -159,7 +163,10 @@ fn engine(preset: &Preset, memory_bytes: u64) -> Result<Engine, String> {
     }
     let settings = Settings {
         budget_bytes: memory_bytes,
-        reserve_bytes: reserve_bytes(memory_bytes),
+        reserve_bytes: setup.reserve_pages.map_or_else(
+            || reserve_bytes(memory_bytes),
+            |pages| (pages * PAGE).min(memory_bytes / RESERVE_MOST),
+        ),
         floor_bytes: 0,
         run_max: preset.run_max,
         swap: Some(preset.swap(None)),

@@ -49,6 +49,7 @@ proptest! {
         let setup = Setup {
             preset: preset.into(),
             memory_bytes: memory_kib << 10,
+            reserve_pages: None,
             host: None,
         };
         let spec = workloads.join("+");

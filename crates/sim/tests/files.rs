@@ -102,6 +102,7 @@ fn a_page_that_two_processes_want_is_read_once() {
         let setup = Setup {
             preset: preset.into(),
             memory_bytes: 8 * MB,
+            reserve_pages: None,
             host: None,
         };
         let mut source = Readers {

@@ -8,8 +8,9 @@
 //!
 //! An item is never split, nothing moves, and the room of a removed item is not used again before
 //! its buffer is empty; then the frame goes back to the system at once. An item goes to the buffer
-//! with the least sufficient room at its end (the paper leaves the choice open). A buffer takes no
-//! more items once one of its items is clean, because it is on disk as it is.
+//! with the least sufficient room at its end (the paper leaves the choice open: first fit and best fit
+//! come out the same). A buffer takes no more items once one of its items is clean, because it is on
+//! disk as it is. Buffers are written in the order in which they were begun.
 
 use std::io;
 
@@ -35,6 +36,8 @@ struct Buffer {
     dirty: u16,
     /// Bytes at its end that may take items; 0 once it is closed.
     room: u16,
+    /// How many buffers had been begun when this one was.
+    begun: u64,
 }
 
 impl Buffer {
@@ -44,6 +47,7 @@ impl Buffer {
         live: 0,
         dirty: 0,
         room: PAGE_SIZE as u16,
+        begun: 0,
     };
 }
 
@@ -69,6 +73,8 @@ pub struct Buffers {
     items: Slab<Placed>,
     recent: MeanOfRecent,
     payload_bytes: u64,
+    /// Buffers begun so far.
+    begun: u64,
 }
 
 impl Buffers {
@@ -88,6 +94,7 @@ impl Buffers {
             items: Slab::new(),
             recent: MeanOfRecent::new(),
             payload_bytes: 0,
+            begun: 0,
         })
     }
 
@@ -143,7 +150,11 @@ impl Buffers {
             grow_gently(&mut self.buffers);
             self.buffers.push(Buffer::EMPTY);
         }
-        *self.buffer(number) = Buffer::EMPTY;
+        self.begun += 1;
+        *self.buffer(number) = Buffer {
+            begun: self.begun,
+            ..Buffer::EMPTY
+        };
         Ok(number)
     }
 
@@ -262,16 +273,18 @@ impl Layout for Buffers {
         true
     }
 
-    /// Section 3.4: all full buffers, or the one with the most data if none is full.
+    /// Section 3.4: all full buffers, or the one with the most data if none is full. In the order in which
+    /// they were begun: pages that left memory one after the other lie near each other on disk.
     fn next_dirty(&self, max_bytes: usize, out: &mut Vec<Handle>) -> bool {
         let Some(fullest) = self.dirty.at_least(0) else {
             return false;
         };
-        let mut full = self.dirty.below(self.full_below()).peekable();
-        if full.peek().is_none() {
+        let mut full: Vec<u32> = self.dirty.below(self.full_below()).collect();
+        if full.is_empty() {
             self.push_dirty(fullest, out);
             return true;
         }
+        full.sort_unstable_by_key(|&number| self.buffers[number as usize].begun);
         let mut bytes = 0;
         for number in full {
             bytes += self.push_dirty(number, out);
@@ -422,6 +435,22 @@ mod tests {
         assert!(items
             .iter()
             .all(|item| store.items.live(*item).len() == 2000));
+    }
+
+    #[test]
+    fn full_buffers_are_written_in_the_order_in_which_they_were_begun() {
+        let mut store = buffers();
+        let items: Vec<_> = [2600, 3900, 3000, 3500]
+            .map(|len| add(&mut store, len))
+            .into();
+        assert_eq!(next_dirty(&store, usize::MAX), items);
+        store.remove(items[0]);
+        // In the frame that was the first.
+        let last = add(&mut store, 3100);
+        assert_eq!(
+            next_dirty(&store, usize::MAX),
+            [items[1], items[2], items[3], last]
+        );
     }
 
     #[test]

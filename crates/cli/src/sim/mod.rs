@@ -54,6 +54,7 @@ fn show(raw: &SimArgs) -> Result<(), Stop> {
             let setup = Setup {
                 preset: preset.clone(),
                 memory_bytes,
+                reserve_pages: None,
                 host: raw.host.map(Host::from),
             };
             rows.push(simulate(&machine, setup, &references)?);

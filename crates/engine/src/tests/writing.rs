@@ -3,7 +3,7 @@
 use pleat_types::{PageNo, PageRange};
 
 use super::script::{pages_of, settings, Script, CODEC};
-use crate::{FaultAnswer, FillItem, Settings, SwapSettings, WriteOutcome};
+use crate::{FaultAnswer, FillItem, Settings, SwapSettings, WayOut, WriteOut, WriteOutcome};
 
 /// `pages` pages of 1500 bytes, two fragments each, four to a cluster.
 fn stored(pages: u64) -> Script {
@@ -178,4 +178,52 @@ fn a_shared_body_is_written_once_and_freed_with_its_last_page() {
     script.engine.end_space(parent);
     assert_eq!(script.engine.violation(), None);
     assert_eq!(script.engine.counters().swap_used_bytes, 2048);
+}
+
+#[test]
+fn a_page_that_was_only_read_leaves_without_being_compressed_again() {
+    let settings = Settings {
+        tracks_writes: true,
+        write_out: WriteOut::Ahead { clean_percent: 10 },
+        ..settings()
+    };
+    let mut script = Script::new(settings, "static:60%");
+    script.store(4, 1500);
+    for (page, write, way) in [(1, false, WayOut::Drop), (2, true, WayOut::Take)] {
+        script.bring_back(page);
+        script.engine.touch(script.space, PageNo(page), write);
+        assert_eq!(script.choose(1), [page]);
+        assert_eq!(script.engine.way_out(script.space, PageNo(page)), way);
+        match way {
+            WayOut::Drop => script.engine.dropped(script.space, PageNo(page)),
+            _ => {
+                let body = script.take(page).unwrap();
+                script.fold(body, 7, 1500);
+            }
+        }
+        assert_eq!(script.engine.counters().stored_pages, 4);
+        assert_eq!(script.engine.violation(), None);
+    }
+    assert_eq!(script.engine.counters().folded_packed_pages, 5);
+    assert_eq!(script.fault(1).1.bytes, [1; 1500]);
+    assert_eq!(script.fault(2).1.bytes, [7; 1500]);
+}
+
+#[test]
+fn a_changed_page_of_a_file_is_written_along_once_and_stays() {
+    let mut script = Script::new(settings(), "static:60%");
+    script.fill(0, 1);
+    let file = script.engine.add_file();
+    let page = PageNo(3);
+    script.engine.filled(file, PageRange::new(page, 1));
+    assert!(!script.engine.written_along(file, page), "unchanged");
+    script.engine.touch(file, page, true);
+    assert!(script.engine.written_along(file, page));
+    assert!(!script.engine.written_along(file, page), "written already");
+    assert!(!script.engine.written_along(file, PageNo(4)), "not there");
+    assert!(
+        !script.engine.written_along(script.space, PageNo(0)),
+        "no file"
+    );
+    assert!(script.engine.touch(file, page, false));
 }

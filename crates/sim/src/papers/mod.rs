@@ -9,6 +9,10 @@
 //! the shape of a result that is compared, not its numbers.
 
 mod castro03;
+mod cervera99;
+mod cpc08;
+mod douglis93;
+mod ramzswap09;
 mod run;
 
 pub use run::{Run, MB};
@@ -58,7 +62,15 @@ pub struct Claim {
 
 /// Every figure, by paper.
 pub fn figures() -> Vec<Figure> {
-    let mut all = vec![];
+    let mut all = vec![
+        douglis93::FIGURE3,
+        douglis93::TABLE1,
+        cervera99::FIGURE5,
+        cervera99::FIGURE6,
+        cervera99::FIGURE7,
+        cpc08::SHARE,
+        ramzswap09::IOZONE,
+    ];
     all.extend(castro03::figures());
     all
 }

@@ -40,6 +40,22 @@ impl Run<'_> {
     /// # Panics
     /// As [`Run::outcome`].
     pub fn outcome_when(&self, change: impl FnOnce(Simulation) -> Simulation) -> Outcome {
+        self.outcome_of(None, change)
+    }
+
+    /// Runs it on a system that keeps so many pages free.
+    ///
+    /// # Panics
+    /// As [`Run::outcome`].
+    pub fn outcome_keeping(&self, reserve_pages: u64) -> Outcome {
+        self.outcome_of(Some(reserve_pages), |simulation| simulation)
+    }
+
+    fn outcome_of(
+        &self,
+        reserve_pages: Option<u64>,
+        change: impl FnOnce(Simulation) -> Simulation,
+    ) -> Outcome {
         let machine = Machine {
             cpu: Cpu::named(self.cpu).unwrap_or_else(|error| panic!("{error}")),
             cpus: self.cpus,
@@ -49,6 +65,7 @@ impl Run<'_> {
         let setup = Setup {
             preset: self.preset.to_owned(),
             memory_bytes: self.memory_bytes,
+            reserve_pages,
             host: Some(Host::Kernel),
         };
         let mut source = generator(self.workload).unwrap_or_else(|error| panic!("{error}"));

@@ -45,6 +45,7 @@ impl Run {
         let setup = Setup {
             preset: self.preset.into(),
             memory_bytes: self.memory_bytes,
+            reserve_pages: None,
             host: None,
         };
         let mut source = pleat_trace::generator(self.workload).unwrap();

@@ -6,6 +6,7 @@
 
 mod compile;
 mod hash;
+mod iozone;
 mod linear;
 mod mix;
 pub(crate) mod parameters;
@@ -19,6 +20,7 @@ mod zipf;
 
 pub use compile::Compile;
 pub use hash::Hash;
+pub use iozone::Iozone;
 pub use linear::{Scan, Thrasher};
 pub use parameters::{Common, Parameter, Parameters};
 pub use sort::{Quicksort, Sort};

@@ -3,7 +3,7 @@
 
 use super::mix::Mix;
 use super::{
-    Common, Compile, Generator, Hash, Parameter, Parameters, Quicksort, Scan, Sort, Stack,
+    Common, Compile, Generator, Hash, Iozone, Parameter, Parameters, Quicksort, Scan, Sort, Stack,
     Thrasher, Zipf,
 };
 use crate::Source;
@@ -111,6 +111,11 @@ const ENTRIES: &[Entry] = &[
     ),
     Entry::new::<Scan>("scan", "reads a file from beginning to end", ""),
     Entry::new::<Zipf>("zipf", "touches memory at random, few pages often", ""),
+    Entry::new::<Iozone>(
+        "iozone",
+        "writes and reads a file, again and again, beside memory that is idle",
+        "",
+    ),
     Entry::new::<Stack>(
         "stack",
         "touches recent pages more often, by the LRU stack model",
