@@ -16,6 +16,7 @@ fn outcome(workload: &str, memory_bytes: u64, change: fn(Simulation) -> Simulati
         preset: "castro03/sizing=static:4M".into(),
         memory_bytes,
         host: None,
+        reserve_pages: None,
     };
     let mut source = pleat_trace::generator(workload).unwrap();
     let simulation = Simulation::new(&machine, &setup, &mut *source).unwrap();
