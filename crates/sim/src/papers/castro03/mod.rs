@@ -11,9 +11,9 @@
 //!
 //! | workload | here: MB, time by that with ample memory | table 1 |
 //! |---|---|---|
-//! | compile, one job | 21: 1.19; 20: 1.53; 19.5: 1.74 | 21: 1.20; 18: 1.73 |
+//! | compile, one job | 21: 1.16; 20: 1.44; 19.5: 1.60 | 21: 1.20; 18: 1.73 |
 //! | compile, two jobs | 24: 1.58; 23: 2.46 | 24: 1.46; 21: 2.26 |
-//! | compile, four jobs | 29: 1.74 | 30: 1.81 |
+//! | compile, four jobs | 28.75: 1.81 | 30: 1.81 |
 //! | MUMmer, an eighth | 50: 1.95; 43: 2.90; 41: 3.15 | 400: 1.80; 340: 2.58; 330: 3.21 |
 //! | OSDB | 24: 1.73 | 24: 1.69 |
 

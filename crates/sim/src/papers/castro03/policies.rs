@@ -25,7 +25,7 @@ const CASES: [Case; 8] = [
     case("compile j1", COMPILE_1, 20.0),
     case("compile j2", COMPILE_2, 24.0),
     case("compile j2", COMPILE_2, 23.0),
-    case("compile j4", COMPILE_4, 29.0),
+    case("compile j4", COMPILE_4, 28.75),
     case("MUMmer", MUMMER, 50.0),
     case("MUMmer", MUMMER, 43.0),
     case("OSDB", OSDB, 24.0),
