@@ -15,7 +15,6 @@ fn outcome(workload: &str, memory_bytes: u64, change: fn(Simulation) -> Simulati
     let setup = Setup {
         preset: "castro03/sizing=static:4M".into(),
         memory_bytes,
-        reserve_pages: None,
         host: None,
         reserve_pages: None,
     };
