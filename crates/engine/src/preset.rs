@@ -60,7 +60,7 @@ struct Line {
 const PRESETS: [Line; 8] = [
     Line {
         name: "pleat",
-        parts: ["auto", "bins", "balance:60%", "clean-switch"],
+        parts: ["auto", "bins", "pleat:8%:60%", "clean-switch"],
         write_out: WriteOut::OnDemand,
         file: (1024, 256 << 10),
         run_max: 16,

@@ -33,11 +33,11 @@ const POLICIES: [Entry; 10] = [
     optional("cpc08", &["SHARE%"], |text| {
         boxed(text.map_or(Ok(Cpc08::default()), Cpc08::from_text))
     }),
-    optional("douglis93", &["COMPRESSED%,FILE%"], |text| {
+    optional("douglis93", &["COMPRESSED%:FILE%"], |text| {
         boxed(text.map_or(Ok(Douglis93::default()), Douglis93::from_text))
     }),
     bare("kaplan99", |_| boxed(Ok(Kaplan99::default()))),
-    optional("pleat", &["LEAST%,MOST%"], |text| {
+    optional("pleat", &["LEAST%:MOST%"], |text| {
         boxed(text.map_or(Ok(Pleat::default()), Pleat::from_text))
     }),
     bare("sluggish", |_| boxed(Ok(Castro03::sluggish()))),

@@ -5,7 +5,7 @@
 //! biases the ages to favor compressed pages over uncompressed pages and both of these over file cache
 //! blocks."
 //!
-//! Named `douglis93`, or `douglis93:6%,200%`: what the age of a compressed page and that of a file page
+//! Named `douglis93`, or `douglis93:6%:200%`: what the age of a compressed page and that of a file page
 //! count, in hundredths of the age of an uncompressed anonymous page. Compressed pages are always less
 //! recently used than the others, so that without a bias in their favour the cache "degenerates into a
 //! buffer for compressing and decompressing pages between memory and the backing store".
@@ -47,7 +47,7 @@ impl Douglis93 {
     /// A message that shows how to write it.
     pub fn from_text(text: &str) -> Result<Douglis93, String> {
         let bias = |text| percent(text, 1..=PERCENT_MAX);
-        let biases = text.split_once(',').and_then(|(compressed, file)| {
+        let biases = text.split_once(':').and_then(|(compressed, file)| {
             Some(Douglis93 {
                 compressed_percent: bias(compressed)?,
                 file_percent: bias(file)?,
@@ -56,7 +56,7 @@ impl Douglis93 {
         biases.ok_or_else(|| {
             format!(
                 "douglis93:{text}: write what the ages of compressed pages and of file pages count, \
-                 as in douglis93:{COMPRESSED_PERCENT}%,{FILE_PERCENT}%"
+                 as in douglis93:{COMPRESSED_PERCENT}%:{FILE_PERCENT}%"
             )
         })
     }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_bias_can_be_chosen() {
-        let mut policy = Douglis93::from_text("100%,100%").unwrap();
+        let mut policy = Douglis93::from_text("100%:100%").unwrap();
         assert_eq!(
             policy.giver(&view(Some(99), Some(99), Some(100))),
             Giver::Compressed
@@ -161,9 +161,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_an_example() {
-        for text in ["", "50%", "50,200", "0%,100%", "50%,200%,1%", "50%,10001%"] {
+        for text in ["", "50%", "50:200", "0%:100%", "50%:200%:1%", "50%:10001%"] {
             let error = Douglis93::from_text(text).unwrap_err();
-            assert!(error.contains("douglis93:6%,200%"), "{text}: {error}");
+            assert!(error.contains("douglis93:6%:200%"), "{text}: {error}");
         }
     }
 }

@@ -75,14 +75,14 @@ impl Pleat {
     /// # Errors
     /// A message that shows how to write it.
     pub fn from_text(text: &str) -> Result<Pleat, String> {
-        let shares = text.split_once(',').and_then(|(least, most)| {
+        let shares = text.split_once(':').and_then(|(least, most)| {
             let most = percent(most, 1..=100)?;
             Some((percent(least, 0..=most)?, most))
         });
         let (least, most) = shares.ok_or_else(|| {
             format!(
                 "pleat:{text}: write the least and the largest share of the budget, \
-                 as in pleat:{LEAST_PERCENT}%,{MOST_PERCENT}%"
+                 as in pleat:{LEAST_PERCENT}%:{MOST_PERCENT}%"
             )
         })?;
         Ok(Pleat::within(least, most))
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn it_starts_with_all_that_it_may_have() {
-        for (text, percent) in [("0%,50%", 50), ("0%,25%", 25), ("75%,100%", 100)] {
+        for (text, percent) in [("0%:50%", 50), ("0%:25%", 25), ("75%:100%", 100)] {
             let mut policy = Pleat::from_text(text).unwrap();
             let view = |cache_bytes| CacheView {
                 budget_bytes: 6400,
@@ -249,9 +249,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_an_example() {
-        for text in ["", "60%", "60%,50%", "0%,0%", "0%,101%", "0,90"] {
+        for text in ["", "60%", "60%:50%", "0%:0%", "0%:101%", "0:90"] {
             let error = Pleat::from_text(text).unwrap_err();
-            assert!(error.contains("pleat:0%,90%"), "{text}: {error}");
+            assert!(error.contains("pleat:0%:90%"), "{text}: {error}");
         }
     }
 }

@@ -17,7 +17,7 @@ const POLICIES: [&str; 12] = [
     "douglis93",
     "kaplan99",
     "pleat",
-    "pleat:10%,100%",
+    "pleat:10%:100%",
     "sluggish",
     "static:60%",
 ];
