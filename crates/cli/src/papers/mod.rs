@@ -14,7 +14,7 @@ pub fn papers(raw: &PapersArgs) -> Exit {
 
 fn show(raw: &PapersArgs) -> Result<(), Stop> {
     if raw.list {
-        let line = |figure: &Figure| format!("{:<22} {}\n", figure.name, figure.about);
+        let line = |figure: &Figure| format!("{:<26} {}\n", figure.name, figure.about);
         return print(&figures().iter().map(line).collect::<String>());
     }
     let mut failed = 0;
