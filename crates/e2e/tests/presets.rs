@@ -32,6 +32,25 @@ fn preset_castro03_keeps_data_whole() {
 }
 
 #[test]
+fn the_other_published_systems_keep_data_whole() {
+    for preset in ["douglis93", "cervera99", "cpc08", "ramzswap09", "none"] {
+        walks_with(&["--preset", preset]);
+    }
+}
+
+#[test]
+fn a_preset_with_parts_replaced_keeps_data_whole() {
+    for preset in [
+        "castro03/layout=cells4/sizing=aggressive",
+        "pleat/sizing=kaplan99/layout=blocks",
+        "douglis93/clean=50/sizing=static:30%",
+        "cervera99/threshold=10/sizing=static:40%",
+    ] {
+        walks_with(&["--preset", preset]);
+    }
+}
+
+#[test]
 fn preset_static_keeps_data_whole() {
     walks_with(&["--preset", "static"]);
 }
