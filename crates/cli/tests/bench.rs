@@ -1,22 +1,15 @@
 //! `pleat bench` as a user meets it: files of pages in, figures out, and one line for each mistake.
 
+mod program;
+
+use program::{pleat, stdout};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn bench(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pleat"))
-        .arg("bench")
-        .args(args)
-        .output()
-        .expect("pleat runs")
-}
-
-fn stdout(output: &Output) -> &str {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    std::str::from_utf8(&output.stdout).expect("UTF-8")
+    pleat(&[&["bench"], args].concat())
 }
 
 /// A file of 8 pages: one zero, one of noise, six of numbers.

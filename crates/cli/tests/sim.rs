@@ -1,24 +1,17 @@
 //! `pleat sim` as a user meets it: a workload in, a table, JSON or a plot out, and one line for each
 //! mistake.
 
+mod program;
+
+use program::{pleat, stdout};
 use serde_json::Value;
 use std::fs;
-use std::process::{Command, Output};
+use std::process::Output;
 
 const CYCLE: &str = "thrasher:pages=3000,passes=4,ratio=0.25";
 
 fn sim(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pleat"))
-        .arg("sim")
-        .args(args)
-        .output()
-        .expect("pleat runs")
-}
-
-fn stdout(output: &Output) -> &str {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    std::str::from_utf8(&output.stdout).expect("UTF-8")
+    pleat(&[&["sim"], args].concat())
 }
 
 /// The line on standard error of a mistake.

@@ -1,23 +1,13 @@
 //! `pleat trace` and `pleat model` as a user meets them: a description or a text in, a trace out, and
 //! one line for each mistake.
 
+mod program;
+
+use program::{pleat, stdout};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-
-fn pleat(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pleat"))
-        .args(args)
-        .output()
-        .expect("pleat runs")
-}
-
-fn stdout(output: &Output) -> &str {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{stderr}");
-    std::str::from_utf8(&output.stdout).expect("UTF-8")
-}
 
 /// The one line that a failure prints.
 fn complaint(output: &Output, status: i32) -> String {
