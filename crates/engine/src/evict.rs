@@ -144,7 +144,6 @@ impl Engine {
         if !cache.can_shrink() || cache.payload_bytes() < cache.owed_bytes + bytes {
             return false;
         }
-        cache.outside.resident_pages = self.pages.present();
         let view = cache.view();
         if cache.sizing.giver(&view) == Giver::Uncompressed {
             return false;
