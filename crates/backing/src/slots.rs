@@ -119,6 +119,11 @@ impl SlotSpace {
         holes
     }
 
+    /// Bytes that could still be allocated, were they all in one piece.
+    pub fn free_bytes(&self) -> u64 {
+        (self.fragments_max - self.used).saturating_mul(u64::from(self.fragment_bytes))
+    }
+
     /// Bytes of all fragments in use.
     pub fn used_bytes(&self) -> u64 {
         self.used * u64::from(self.fragment_bytes)

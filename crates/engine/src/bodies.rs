@@ -165,6 +165,8 @@ pub(crate) struct Bodies {
     slab: Vec<Body>,
     /// The pages of files that left a body behind; empty while there are none.
     homes: Vec<Option<Home>>,
+    /// Checksums of folded pages, by body; empty where none are kept.
+    checks: Vec<u64>,
     free: Vec<u32>,
     counts: BodyCounts,
 }
@@ -223,6 +225,19 @@ impl Bodies {
         self.homes[index] = Some(home);
     }
 
+    /// What was noted as the checksum of the folded page.
+    pub(crate) fn check(&self, body: BodyId) -> Option<u64> {
+        self.checks.get(body.0 as usize).copied()
+    }
+
+    pub(crate) fn set_check(&mut self, body: BodyId, check: u64) {
+        let index = body.0 as usize;
+        if self.checks.len() <= index {
+            self.checks.resize(index + 1, 0);
+        }
+        self.checks[index] = check;
+    }
+
     /// When its page left memory.
     pub(crate) fn left_at(&self, body: BodyId) -> u64 {
         self.slab[body.0 as usize].left_at
@@ -246,6 +261,11 @@ impl Bodies {
         std::mem::take(&mut body.counted).then_some(body.left_at)
     }
 
+    /// Whether its page is away.
+    pub(crate) fn is_counted(&self, body: BodyId) -> bool {
+        self.slab[body.0 as usize].counted
+    }
+
     /// Bodies whose page is counted as away.
     pub(crate) fn counted(&self) -> u64 {
         self.slab.iter().filter(|body| body.counted).count() as u64
@@ -255,6 +275,7 @@ impl Bodies {
     pub(crate) fn metadata_bytes(&self) -> u64 {
         let tables = self.slab.capacity() * size_of::<Body>()
             + self.homes.capacity() * size_of::<Option<Home>>()
+            + self.checks.capacity() * size_of::<u64>()
             + self.free.capacity() * size_of::<u32>();
         tables as u64
     }

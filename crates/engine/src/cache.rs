@@ -13,6 +13,7 @@ use pleat_types::{CodecId, PAGE_SIZE};
 use crate::bodies::{Bodies, BodyState, DiskCopy, Home, Packed};
 use crate::distance::Distances;
 use crate::ghosts::Ghosts;
+use crate::landing::Landing;
 use crate::order::Order;
 use crate::recompress::Copied;
 use crate::swap::Swap;
@@ -21,6 +22,11 @@ use crate::{BodyId, Counters, Settings, WriteOut};
 /// The compressed cache never takes the last part of the budget, 1/32, whatever the policy says: some
 /// have no bound at all, and programs run in what is not compressed.
 const LEAST_OUTSIDE: u64 = 32;
+/// Pages just read from the swap file take at most this part of the budget, but find room for two
+/// clusters, and never need more than...
+const LANDING_PART: u64 = 64;
+/// ... these bytes.
+const LANDING_MOST: u64 = 16 << 20;
 
 /// What the engine knows of memory outside the compressed cache, for the sizing policy.
 #[derive(Clone, Copy, Default)]
@@ -49,6 +55,8 @@ pub(crate) struct Cache {
     /// Whose item a handle is, by handle; kept only for layouts that choose frames.
     pub(crate) owners: Vec<BodyId>,
     pub(crate) swap: Option<Swap>,
+    /// Pages of the swap file that were just read.
+    pub(crate) landing: Landing,
     pub(crate) sizing: Box<dyn Sizing>,
     pub(crate) admission: Admission,
     pub(crate) write_out: WriteOut,
@@ -70,6 +78,8 @@ pub(crate) struct Cache {
     pub(crate) owed_at: u64,
     /// What folding leaves of a page, a running mean in 1/16 bytes.
     folded_mean_16ths: u64,
+    /// Room in the swap file for pages that are being moved there from elsewhere in it.
+    pub(crate) moving_bytes: u64,
     /// Copies of stored bodies that a driver works on (`recompress.rs`); a handful at most.
     pub(crate) copied: Vec<Copied>,
     pub(crate) totals: Counters,
@@ -87,15 +97,17 @@ pub struct Parts {
 
 impl Cache {
     pub(crate) fn new(settings: &Settings, parts: Parts) -> Cache {
-        let swap = settings
-            .swap
-            .map(|swap| Swap::new(swap, settings.write_out));
+        let swap = settings.swap.map(Swap::new);
+        let cluster = swap.as_ref().map_or(0, |swap| swap.settings.cluster_bytes);
+        let landing_max = (settings.budget_bytes / LANDING_PART).min(LANDING_MOST);
+        let landing_max = landing_max.max(2 * u64::from(cluster));
         let mut cache = Cache {
             bodies: Bodies::default(),
             order: Order::new(),
             layout: parts.layout,
             owners: Vec::new(),
             swap,
+            landing: Landing::new(landing_max, cluster),
             sizing: parts.sizing,
             admission: parts.admission,
             write_out: settings.write_out,
@@ -110,6 +122,7 @@ impl Cache {
             owed_at: 0,
             // Until there is experience: half a page.
             folded_mean_16ths: 16 * PAGE_SIZE as u64 / 2,
+            moving_bytes: 0,
             copied: Vec::new(),
             totals: Counters::default(),
         };

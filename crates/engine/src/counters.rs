@@ -45,8 +45,10 @@ pub struct Counters {
     pub store_metadata_bytes: u64,
     /// Bytes now in the engine's own tables: page tables, contents that are away, ghosts.
     pub engine_metadata_bytes: u64,
-    /// Bytes allocated in the swap file now.
+    /// Bytes of the swap file in use now: clusters, or blocks, with at least one page that is wanted.
     pub swap_used_bytes: u64,
+    /// Bytes of these that belong to pages that are wanted.
+    pub swap_live_bytes: u64,
     /// Bytes the swap file grew to.
     pub swap_high_water_bytes: u64,
     /// Bytes the compressed cache is to give up now because it was not allowed to grow.
@@ -157,8 +159,22 @@ pub struct Counters {
     pub writes_failed: u64,
     /// Pages written.
     pub written_pages: u64,
-    /// Bytes written, padding to whole fragments included.
+    /// Bytes written, padding included, and what was moved.
     pub written_bytes: u64,
+    /// Pages moved within the swap file, out of mostly dead clusters.
+    pub moved_pages: u64,
+    /// Bytes written for that.
+    pub moved_bytes: u64,
+    /// Mostly dead clusters from which what was wanted was moved.
+    pub collected_clusters: u64,
+    /// Bytes of the swap file given back to the disk.
+    pub punched_bytes: u64,
+    /// Pages read from the swap file because a neighbour was wanted.
+    pub read_ahead_pages: u64,
+    /// Such pages that were wanted soon afterwards.
+    pub read_ahead_used_pages: u64,
+    /// Such pages that were not.
+    pub read_ahead_wasted_pages: u64,
 }
 
 impl Engine {
@@ -166,7 +182,8 @@ impl Engine {
     pub fn counters(&self) -> Counters {
         let bodies = self.cache.bodies.counts();
         let usage = self.cache.layout.usage();
-        let swap = self.cache.swap.as_ref().map(|swap| &swap.space);
+        let swap = self.cache.swap.as_ref();
+        let space = swap.map(|swap| &swap.space);
         let free = self.free_bytes();
         Counters {
             budget_bytes: self.settings.budget_bytes,
@@ -187,8 +204,11 @@ impl Engine {
             store_metadata_bytes: usage.metadata_bytes,
             compactions: usage.compactions,
             relocations: usage.relocations,
-            swap_used_bytes: swap.map_or(0, |space| space.used_bytes()),
-            swap_high_water_bytes: swap.map_or(0, |space| space.high_water_bytes()),
+            swap_used_bytes: space.map_or(0, |space| space.used_bytes()),
+            swap_live_bytes: swap.map_or(0, |swap| swap.live_bytes()),
+            swap_high_water_bytes: space.map_or(0, |space| space.high_water_bytes()),
+            read_ahead_used_pages: self.cache.landing.ahead_used,
+            read_ahead_wasted_pages: self.cache.landing.ahead_wasted,
             owed_bytes: self.cache.owed_bytes,
             engine_metadata_bytes: self.metadata_bytes(),
             clean_switches: self.cache.admission.switches(),
@@ -211,6 +231,7 @@ impl Engine {
             + cache.order.metadata_bytes()
             + cache.ghosts.metadata_bytes()
             + cache.admission.metadata_bytes()
+            + cache.swap.as_ref().map_or(0, |swap| swap.metadata_bytes())
             + (cache.owners.capacity() * size_of::<BodyId>()) as u64
     }
 }

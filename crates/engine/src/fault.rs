@@ -7,12 +7,12 @@
 use pleat_policy::{Backed, Tier};
 use pleat_types::{PageNo, PageRange, SpaceId, PAGE_SIZE};
 
-use crate::bodies::{BodyState, DiskCopy, Home};
+use crate::bodies::{BodyState, Home};
 use crate::cache::Cache;
 use crate::evict::id_of;
 use crate::release::Left;
 use crate::table::{PageState, Touched};
-use crate::{BodyId, Engine, FaultAnswer, FillItem, FillPlan, ReadRequest};
+use crate::{BodyId, Engine, FaultAnswer, FillItem, FillPlan};
 
 impl Engine {
     /// The program uses a page. `false`: it is not in memory, that is a fault; ask again once it is.
@@ -36,7 +36,8 @@ impl Engine {
     ///
     /// Until `filled` is called (or the attempt given up) the caller must not answer another fault
     /// of this space, nor report `forget` or `remap` for it, without asking again: the content in
-    /// the plan would be out of date. The same holds for a [`ReadRequest`].
+    /// the plan would be out of date. Reading is different: whatever happens meanwhile, `landed` tells
+    /// whether what was read is still wanted.
     pub fn fault(
         &mut self,
         space: SpaceId,
@@ -46,6 +47,7 @@ impl Engine {
     ) -> FaultAnswer {
         plan.items.clear();
         plan.bytes.clear();
+        plan.reads.clear();
         let (state, contested) = match self.spaces.get(&space) {
             Some(space) => (space.table.get(page), space.is_contested(page)),
             None => (PageState::Unknown, false),
@@ -66,14 +68,11 @@ impl Engine {
             return FaultAnswer::NoMemory;
         }
         if let PageState::Away(body) = state {
-            if let BodyState::OnDisk(DiskCopy { packed, extent }) = self.cache.bodies.state(body) {
-                let (offset, bytes, codec) = (extent.offset, packed.len, packed.codec);
-                return FaultAnswer::Read(ReadRequest {
-                    body,
-                    offset,
-                    bytes,
-                    codec,
-                });
+            let is_on_disk = matches!(self.cache.bodies.state(body), BodyState::OnDisk(_));
+            if is_on_disk && self.cache.landing.get(body).is_none() {
+                let free = self.grantable_bytes().max(0) as u64;
+                self.cache.plan_reads(body, free, &mut plan.reads);
+                return FaultAnswer::Read;
             }
         }
         self.plan_run(space, page, plan);
@@ -136,9 +135,20 @@ impl Engine {
                     codec: packed.codec,
                     start,
                     len: packed.len,
+                    check: self.cache.bodies.check(body),
                 })
             }
-            BodyState::OnDisk(_) => None,
+            BodyState::OnDisk(copy) => {
+                let folded = self.cache.landing.get(body)?;
+                let start = bytes.len() as u32;
+                bytes.extend_from_slice(folded);
+                Some(FillItem::Packed {
+                    codec: copy.packed.codec,
+                    start,
+                    len: copy.packed.len,
+                    check: self.cache.bodies.check(body),
+                })
+            }
             state @ (BodyState::Free | BodyState::Drowned { .. }) => {
                 unreachable!("a page names {body:?}, which is {state:?}")
             }
@@ -214,6 +224,7 @@ impl Engine {
         let state = cache.bodies.state(body);
         let (list, left_at) = (cache.order.list_of(body), cache.bodies.left_at(body));
         let is_clean = backed == Backed::ByFile || matches!(state, BodyState::Clean { .. });
+        cache.landing.remove(body, true);
         // Taken out of the cache first: castro03 does that, then asks what it means.
         if backed == Backed::ByFile {
             cache.release(body);

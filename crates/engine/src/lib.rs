@@ -31,6 +31,7 @@
 //!     swap: None,
 //!     tracks_writes: false,
 //!     write_out: WriteOut::OnDemand,
+//!     checks: false,
 //! };
 //! let parts = preset("pleat").unwrap().parts(settings.budget_bytes).unwrap();
 //! let mut engine = Engine::new(settings, parts);
@@ -46,13 +47,16 @@
 
 mod bodies;
 mod cache;
+mod collect;
 mod counters;
 mod distance;
 mod evict;
 mod fault;
 mod ghosts;
+mod landing;
 mod order;
 mod preset;
+mod reads;
 mod recompress;
 mod release;
 mod residents;
@@ -77,8 +81,8 @@ pub use cache::Parts;
 pub use counters::Counters;
 pub use preset::{preset, preset_keys, preset_names, Preset};
 pub use types::{
-    BodyId, ColdPage, FaultAnswer, FillItem, FillPlan, ReadRequest, Refusal, Settings,
-    SwapSettings, WayOut, WriteItem, WriteOut, WriteOutcome, WritePlan,
+    BodyId, ColdPage, FaultAnswer, FillItem, FillPlan, ReadItem, Refusal, Settings, SwapSettings,
+    SwapUnit, WayOut, WriteItem, WriteOut, WriteOutcome, WritePlan,
 };
 
 use cache::Cache;
@@ -205,10 +209,11 @@ impl Engine {
         self.free_bytes() - self.settings.floor_bytes as i64
     }
 
-    /// Pages in programs and in the staging ring, and the compressed cache with its metadata.
+    /// Pages in programs and in the staging ring, the compressed cache with its metadata, and what was
+    /// just read.
     fn tracked_bytes(&self) -> u64 {
         let pages = self.pages.present() + self.cache.bodies.counts().staged;
-        pages * PAGE_SIZE as u64 + self.cache.cache_bytes()
+        pages * PAGE_SIZE as u64 + self.cache.cache_bytes() + self.cache.landing.bytes()
     }
 
     fn next_stamp(&mut self) -> u64 {

@@ -3,7 +3,7 @@
 //!
 //! A preset only names things; [`Preset::parts`] looks the names up.
 
-use crate::{Parts, SwapSettings, WriteOut};
+use crate::{Parts, SwapSettings, SwapUnit, WriteOut};
 
 /// A named combination, or a variation of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,10 +20,18 @@ pub struct Preset {
     pub admission: String,
     /// When pages go to the swap file.
     pub write_out: WriteOut,
-    /// Unit of allocation in the swap file, in bytes.
+    /// A page takes a whole number of fragments of so many bytes in the swap file.
     pub fragment_bytes: u32,
     /// Most bytes written at once.
     pub cluster_bytes: u32,
+    /// What becomes free at once in the swap file.
+    pub unit: SwapUnit,
+    /// Whether a page may begin in one block of the swap file and end in the next.
+    pub spans_blocks: bool,
+    /// Most pages read from the swap file for one fault.
+    pub ahead_max: u32,
+    /// Places for compressed pages, in per cent of the blocks of a swap file of limited size.
+    pub virtual_percent: Option<u32>,
     /// Most pages filled per fault.
     pub run_max: u32,
 }
@@ -34,10 +42,37 @@ struct Line {
     /// Codec, layout, sizing, admission.
     parts: [&'static str; 4],
     write_out: WriteOut,
-    /// Fragment and cluster.
-    file: (u32, u32),
+    file: Division,
     run_max: u32,
 }
+
+/// How a preset divides the swap file.
+#[derive(Clone, Copy)]
+struct Division {
+    fragment_bytes: u32,
+    cluster_bytes: u32,
+    unit: SwapUnit,
+    ahead_max: u32,
+    virtual_percent: Option<u32>,
+}
+
+/// One page in each block, blocks written together where that is possible.
+const BLOCKS: Division = Division {
+    fragment_bytes: 4096,
+    cluster_bytes: 128 << 10,
+    unit: SwapUnit::Block,
+    ahead_max: 1,
+    virtual_percent: None,
+};
+
+/// Pages without padding in large clusters, read back together when that pays.
+const CLUSTERS: Division = Division {
+    fragment_bytes: 1,
+    cluster_bytes: 256 << 10,
+    unit: SwapUnit::Cluster,
+    ahead_max: 256,
+    virtual_percent: None,
+};
 
 /// Every preset, the default first.
 ///
@@ -62,14 +97,19 @@ const PRESETS: [Line; 8] = [
         name: "pleat",
         parts: ["auto", "bins", "pleat:8%:60%", "clean-switch"],
         write_out: WriteOut::OnDemand,
-        file: (1024, 256 << 10),
+        file: CLUSTERS,
         run_max: 16,
     },
     Line {
         name: "douglis93",
         parts: ["lzrw1", "ring", "douglis93", "onlyswap+pass"],
         write_out: WriteOut::Ahead { clean_percent: 10 },
-        file: (1024, 32 << 10),
+        file: Division {
+            fragment_bytes: 1024,
+            cluster_bytes: 32 << 10,
+            ahead_max: 1,
+            ..CLUSTERS
+        },
         run_max: 1,
     },
     Line {
@@ -78,48 +118,53 @@ const PRESETS: [Line; 8] = [
         write_out: WriteOut::Buffers {
             threshold_percent: 50,
         },
-        file: (4096, 1 << 20),
+        file: Division {
+            cluster_bytes: 1 << 20,
+            virtual_percent: Some(200),
+            ..BLOCKS
+        },
         run_max: 1,
     },
     Line {
         name: "castro03",
         parts: ["lzo", "cells2", "castro03", "clean-switch"],
         write_out: WriteOut::OnDemand,
-        file: (4096, 128 << 10),
+        file: BLOCKS,
         run_max: 1,
     },
     Line {
         name: "cpc08",
         parts: ["lzo", "blocks", "cpc08", "all"],
         write_out: WriteOut::OnDemand,
-        file: (4096, 128 << 10),
+        file: BLOCKS,
         run_max: 1,
     },
     Line {
         name: "ramzswap09",
         parts: ["lzo", "bins", "static:25%", "onlyswap"],
         write_out: WriteOut::OnDemand,
-        file: (4096, 128 << 10),
+        file: BLOCKS,
         run_max: 1,
     },
     Line {
         name: "none",
         parts: ["raw", "bins", "static:0", "onlydirty"],
         write_out: WriteOut::OnDemand,
-        file: (4096, 128 << 10),
+        file: BLOCKS,
         run_max: 1,
     },
     Line {
         name: "static",
         parts: ["auto", "bins", "static:25%", "clean-switch"],
         write_out: WriteOut::OnDemand,
-        file: (1024, 256 << 10),
+        file: CLUSTERS,
         run_max: 16,
     },
 ];
 
 /// What may be replaced in a preset, as it is written.
-const KEYS: &str = "codec, layout, sizing, admission, clean, threshold, fragment, cluster, run";
+const KEYS: &str = "codec, layout, sizing, admission, clean, threshold, fragment, cluster, spans, \
+                    ahead, virtual, run";
 
 impl Preset {
     fn of(line: &Line) -> Preset {
@@ -131,8 +176,12 @@ impl Preset {
             sizing,
             admission,
             write_out: line.write_out,
-            fragment_bytes: line.file.0,
-            cluster_bytes: line.file.1,
+            fragment_bytes: line.file.fragment_bytes,
+            cluster_bytes: line.file.cluster_bytes,
+            unit: line.file.unit,
+            spans_blocks: true,
+            ahead_max: line.file.ahead_max,
+            virtual_percent: line.file.virtual_percent,
             run_max: line.run_max,
         }
     }
@@ -164,8 +213,11 @@ impl Preset {
                     threshold_percent: number(1, 100)? as u8,
                 }
             }
-            "fragment" => self.fragment_bytes = number(64, 4096)?,
+            "fragment" => self.fragment_bytes = fragment(number(1, 4096)?)?,
             "cluster" => self.cluster_bytes = number(4096, 16 << 20)?,
+            "spans" => self.spans_blocks = number(0, 1)? == 1,
+            "ahead" => self.ahead_max = number(1, 4096)?,
+            "virtual" => self.virtual_percent = Some(number(100, 1600)?),
             "run" => self.run_max = number(1, 512)?,
             _ => return Err(wrong()),
         }
@@ -208,14 +260,27 @@ impl Preset {
         })
     }
 
-    /// The swap file as it divides it, of at most so many bytes.
-    pub fn swap(&self, max_bytes: Option<u64>) -> SwapSettings {
+    /// The swap file as it divides it, of at most so many bytes, where the driver adds `overhead_bytes`
+    /// to each page.
+    pub fn swap(&self, max_bytes: Option<u64>, overhead_bytes: u32) -> SwapSettings {
         SwapSettings {
             fragment_bytes: self.fragment_bytes,
             cluster_bytes: self.cluster_bytes,
+            unit: self.unit,
+            spans_blocks: self.spans_blocks,
+            overhead_bytes,
+            ahead_max: self.ahead_max,
+            virtual_percent: self.virtual_percent,
             max_bytes,
         }
     }
+}
+
+fn fragment(bytes: u32) -> Result<u32, String> {
+    let is_power = bytes.is_power_of_two();
+    is_power.then_some(bytes).ok_or_else(|| {
+        format!("fragment={bytes}: a power of two is needed, so that blocks hold whole fragments")
+    })
 }
 
 /// The preset of that name, with the parts replaced that follow it: `NAME[/KEY=VALUE]...`.

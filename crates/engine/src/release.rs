@@ -54,6 +54,7 @@ impl Cache {
                 self.free_extent(copy.extent);
             }
             BodyState::OnDisk(copy) => {
+                self.landing.forget(body);
                 self.bodies.set_state(body, BodyState::Free);
                 self.free_extent(copy.extent);
             }

@@ -22,14 +22,30 @@ struct Stream {
     used: u64,
 }
 
-/// The streams of one space.
-#[derive(Clone, Debug, Default)]
+/// The streams of one space, or of a swap file, whose bytes are counted then instead of pages.
+#[derive(Clone, Debug)]
 pub(crate) struct Streams {
     streams: [Stream; STREAMS],
     clock: u64,
+    slack: u64,
+}
+
+impl Default for Streams {
+    fn default() -> Streams {
+        Streams::new(SLACK_PAGES)
+    }
 }
 
 impl Streams {
+    /// No stream yet; one goes on where it ended, or less than `slack` behind.
+    pub(crate) fn new(slack: u64) -> Streams {
+        Streams {
+            streams: [Stream::default(); STREAMS],
+            clock: 0,
+            slack,
+        }
+    }
+
     /// Most pages to fill for a fault on `page`, between 1 and `run_max`.
     pub(crate) fn window(&self, page: PageNo, run_max: u32) -> u32 {
         match self.continued_by(page) {
@@ -58,7 +74,7 @@ impl Streams {
 
     fn continued_by(&self, page: PageNo) -> Option<usize> {
         let goes_on = |stream: &Stream| {
-            stream.window > 0 && (stream.end..stream.end + SLACK_PAGES).contains(&page.0)
+            stream.window > 0 && (stream.end..stream.end + self.slack).contains(&page.0)
         };
         self.streams.iter().position(goes_on)
     }

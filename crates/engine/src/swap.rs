@@ -1,22 +1,51 @@
-//! The map of the swap file, and whether the file takes more.
-
-use std::collections::HashMap;
+//! The map of the swap file: its units, what is in each, and whether the file takes more.
+//!
+//! A unit is what becomes free at once: a cluster, whose dead parts only collection regains
+//! (`collect.rs`), or a block. Every write has a number of its own, and a unit remembers that of the
+//! write that filled it: offset and number together name one version of one page.
 
 use pleat_backing::{Extent, SlotSpace};
 
-use crate::{SwapSettings, WriteOut};
+use crate::{BodyId, SwapSettings, SwapUnit};
 
-/// Bytes of a block that several pages share (cervera99: a buffer is written as one disk block).
+/// What disks transfer: writes begin and end at multiples of it.
 pub(crate) const BLOCK_BYTES: u32 = 4096;
+/// A collected cluster holds at least the largest page with all that is added to it.
+const CLUSTER_LEAST: u32 = 2 * BLOCK_BYTES;
+/// A file has at least so many clusters, where its size is limited: collection needs a free one.
+const CLUSTERS_LEAST: u64 = 8;
+
+/// A part of the file that becomes free at once.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SwapPart {
+    /// Pages in it that somebody wants; 0: it is free.
+    pub(crate) pages: u32,
+    /// Their room in bytes.
+    pub(crate) live_bytes: u32,
+    /// Number of the write that filled it.
+    pub(crate) serial: u64,
+}
 
 /// Where there is room in the swap file.
 ///
-/// `space.used_bytes() == extents of bodies`; where blocks are shared `== BLOCK_BYTES * blocks.len()`.
+/// ```text
+/// space.used_bytes() == unit_bytes * parts with pages
+/// live_bytes         == extents of bodies == sum of the parts'
+/// ```
 pub(crate) struct Swap {
     pub(crate) settings: SwapSettings,
     pub(crate) space: SlotSpace,
-    /// Pages in each block that is in use, by its number; `None` where every page has room of its own.
-    pub(crate) blocks: Option<HashMap<u64, u32>>,
+    unit_bytes: u32,
+    parts: Vec<SwapPart>,
+    /// Pages that were written to each cluster, wanted or not, as they lie there. Blocks have none.
+    lists: Vec<Vec<BodyId>>,
+    /// Entries of all lists.
+    listed: usize,
+    live_bytes: u64,
+    /// Number of the last write planned.
+    serial: u64,
+    /// Clusters are being emptied: one collection at a time.
+    pub(crate) collecting: bool,
     /// A write failed: nothing is written until the driver says so.
     pub(crate) halted: bool,
     /// The last search for room found none and nothing was freed since.
@@ -24,48 +53,173 @@ pub(crate) struct Swap {
 }
 
 impl Swap {
-    pub(crate) fn new(settings: SwapSettings, write_out: WriteOut) -> Swap {
-        let shared = matches!(write_out, WriteOut::Buffers { .. });
-        let unit = if shared {
-            BLOCK_BYTES
-        } else {
-            settings.fragment_bytes
+    pub(crate) fn new(mut settings: SwapSettings) -> Swap {
+        let most = settings.max_bytes.unwrap_or(u64::MAX) / CLUSTERS_LEAST;
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        settings.cluster_bytes = settings.cluster_bytes.min(most) / BLOCK_BYTES * BLOCK_BYTES;
+        let least = match settings.unit {
+            SwapUnit::Cluster => CLUSTER_LEAST,
+            SwapUnit::Block => BLOCK_BYTES,
+        };
+        settings.cluster_bytes = settings.cluster_bytes.max(least);
+        let unit_bytes = match settings.unit {
+            SwapUnit::Cluster => settings.cluster_bytes,
+            SwapUnit::Block => BLOCK_BYTES,
         };
         Swap {
             settings,
-            space: SlotSpace::new(unit, settings.max_bytes),
-            blocks: shared.then(HashMap::new),
+            space: SlotSpace::new(unit_bytes, settings.max_bytes),
+            unit_bytes,
+            parts: Vec::new(),
+            lists: Vec::new(),
+            listed: 0,
+            live_bytes: 0,
+            serial: 0,
+            collecting: false,
             halted: false,
             full: false,
         }
     }
 
-    /// A page of this length was given room inside a block.
-    pub(crate) fn share(&mut self, extent: Extent) {
-        if let Some(blocks) = &mut self.blocks {
-            *blocks.entry(block_of(extent)).or_default() += 1;
+    /// Whether dead parts of units can be regained.
+    pub(crate) fn collects(&self) -> bool {
+        self.settings.unit == SwapUnit::Cluster
+    }
+
+    pub(crate) fn unit_bytes(&self) -> u32 {
+        self.unit_bytes
+    }
+
+    /// Bytes that pages were given that somebody wants.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// Number of the last write planned.
+    pub(crate) fn last_serial(&self) -> u64 {
+        self.serial
+    }
+
+    pub(crate) fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// Where the next page of this length goes, when so many bytes of a write are full: its start and
+    /// its room. A page that fills its block keeps the block, though there is no room for what the
+    /// driver adds.
+    pub(crate) fn place(&self, full: u32, len: u32) -> (u32, u32) {
+        let settings = &self.settings;
+        let wanted = len + settings.overhead_bytes;
+        if settings.unit == SwapUnit::Block {
+            return (full.next_multiple_of(BLOCK_BYTES), wanted.min(BLOCK_BYTES));
+        }
+        let start = full.next_multiple_of(settings.fragment_bytes);
+        let room = wanted.next_multiple_of(settings.fragment_bytes);
+        let left = BLOCK_BYTES - start % BLOCK_BYTES;
+        if settings.spans_blocks || room <= left {
+            return (start, room);
+        }
+        (start.next_multiple_of(BLOCK_BYTES), room)
+    }
+
+    /// Bytes that these pages take in one write, placed one after the other.
+    pub(crate) fn packed_bytes(&self, lens: impl Iterator<Item = u32>) -> u32 {
+        let end = lens.fold(0, |full, len| {
+            let (start, room) = self.place(full, len);
+            start + room
+        });
+        end.next_multiple_of(BLOCK_BYTES)
+    }
+
+    /// Room for a write of so many bytes. The last free cluster is for collection: without it nothing
+    /// could be regained.
+    pub(crate) fn allocate(&mut self, bytes: u32, collects: bool) -> Option<Extent> {
+        if !self.collects() {
+            return self.space.allocate(bytes);
+        }
+        let unit = u64::from(self.unit_bytes);
+        if !collects && self.space.free_bytes() < 2 * unit {
+            return None;
+        }
+        self.space.allocate(self.unit_bytes)
+    }
+
+    /// A page was given this room by the write of that number.
+    pub(crate) fn share(&mut self, extent: Extent, body: BodyId, serial: u64) {
+        let (index, collects) = (self.index_of(extent.offset), self.collects());
+        if self.parts.len() <= index {
+            self.parts.resize(index + 1, SwapPart::default());
+        }
+        let part = &mut self.parts[index];
+        part.pages += 1;
+        part.live_bytes += extent.bytes;
+        part.serial = serial;
+        self.live_bytes += u64::from(extent.bytes);
+        if collects {
+            self.lists.resize_with(self.parts.len(), Vec::new);
+            self.lists[index].push(body);
+            self.listed += 1;
         }
     }
 
-    /// A page gives up its room; a shared block is free when all its pages have (cervera99, 3.3).
+    /// A page gives up its room; a unit is free when all its pages have (cervera99, 3.3).
     pub(crate) fn free(&mut self, extent: Extent) {
         self.full = false;
-        let Some(blocks) = &mut self.blocks else {
-            return self.space.free(extent);
-        };
-        let block = block_of(extent);
-        let pages = blocks.get_mut(&block).expect("the block is in use");
-        *pages -= 1;
-        if *pages == 0 {
-            blocks.remove(&block);
-            self.space.free(Extent {
-                offset: block * u64::from(BLOCK_BYTES),
-                bytes: BLOCK_BYTES,
-            });
+        let index = self.index_of(extent.offset);
+        let part = &mut self.parts[index];
+        part.pages -= 1;
+        part.live_bytes -= extent.bytes;
+        self.live_bytes -= u64::from(extent.bytes);
+        if part.pages == 0 {
+            if let Some(list) = self.lists.get_mut(index) {
+                self.listed -= std::mem::take(list).len();
+            }
+            self.space.free(self.unit(index));
         }
     }
-}
 
-fn block_of(extent: Extent) -> u64 {
-    extent.offset / u64::from(BLOCK_BYTES)
+    fn index_of(&self, offset: u64) -> usize {
+        (offset / u64::from(self.unit_bytes)) as usize
+    }
+
+    /// The whole unit of that number.
+    pub(crate) fn unit(&self, index: usize) -> Extent {
+        Extent {
+            offset: index as u64 * u64::from(self.unit_bytes),
+            bytes: self.unit_bytes,
+        }
+    }
+
+    /// The unit in which this offset lies.
+    pub(crate) fn part_at(&self, offset: u64) -> &SwapPart {
+        &self.parts[self.index_of(offset)]
+    }
+
+    /// The pages that were written to the cluster in which this offset lies, wanted or not.
+    pub(crate) fn written_at(&self, offset: u64) -> &[BodyId] {
+        let list = self.lists.get(self.index_of(offset));
+        list.map_or(&[], |list| &**list)
+    }
+
+    /// Every unit that is in use, by its number.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, &SwapPart)> {
+        let numbered = self.parts.iter().enumerate();
+        numbered.filter(|(_, part)| part.pages > 0)
+    }
+
+    /// Bytes of the tables.
+    pub(crate) fn metadata_bytes(&self) -> u64 {
+        let tables = self.parts.capacity() * size_of::<SwapPart>()
+            + self.lists.capacity() * size_of::<Vec<BodyId>>()
+            + self.listed * size_of::<BodyId>();
+        tables as u64 + self.space.metadata_bytes()
+    }
+
+    /// Whether the equations above hold.
+    pub(crate) fn is_valid(&self) -> bool {
+        let used = self.parts().count() as u64 * u64::from(self.unit_bytes);
+        let live: u64 = self.parts().map(|(_, part)| u64::from(part.live_bytes)).sum();
+        used == self.space.used_bytes() && live == self.live_bytes
+    }
 }

@@ -24,6 +24,8 @@ pub struct Settings {
     pub tracks_writes: bool,
     /// What leaves the compressed cache, and when it is written.
     pub write_out: WriteOut,
+    /// Folded pages keep a checksum in memory, by which a driver sees that memory was damaged.
+    pub checks: bool,
 }
 
 /// What leaves the compressed cache, and when it is written to the swap file.
@@ -50,12 +52,33 @@ pub enum WriteOut {
 /// How the swap file is divided (douglis93 writes fragments of 1 KiB in clusters of 32 KiB).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapSettings {
-    /// Unit of allocation in the file; a page takes a whole number of them.
+    /// A page takes a whole number of fragments of so many bytes; a power of two.
     pub fragment_bytes: u32,
-    /// Most bytes written at once; at least 4096 rounded up to whole fragments.
+    /// Most bytes written at once; at least 8192.
     pub cluster_bytes: u32,
+    /// What becomes free at once.
+    pub unit: SwapUnit,
+    /// Whether a page may begin in one block of 4 KiB and end in the next.
+    pub spans_blocks: bool,
+    /// Bytes that the driver adds to each page, at its end, where there is room.
+    pub overhead_bytes: u32,
+    /// Most pages read for one fault, all written together; 1: only the one that is wanted.
+    pub ahead_max: u32,
+    /// There are so many per cent as many places for compressed pages as blocks of 4 KiB in the file,
+    /// and every page whose length is not known yet counts as a whole block (cervera99, sections 3.2
+    /// and 4.4). Has a meaning only with `max_bytes`.
+    pub virtual_percent: Option<u32>,
     /// Largest size of the file; `None`: as large as the disk allows.
     pub max_bytes: Option<u64>,
+}
+
+/// What part of the swap file becomes free at once, when nobody wants the last page in it any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwapUnit {
+    /// A cluster. What is wanted of mostly dead ones is written again elsewhere (douglis93, section 4.3).
+    Cluster,
+    /// A block of 4 KiB. Nothing is ever moved (castro03; cervera99, section 3.3).
+    Block,
 }
 
 /// Names the content of a page that is away, from `taken` until nobody wants it any more.
@@ -67,25 +90,38 @@ pub struct BodyId(pub u32);
 pub enum FaultAnswer {
     /// Put the pages of the plan in place, then call `filled`.
     Fill,
-    /// Read this from the swap file, decompress it, put the one page in place, then call `filled`.
-    Read(ReadRequest),
+    /// Read `plan.reads` from the swap file, call `landed` for each of them, and ask again.
+    Read,
     /// A command to take a page from this address is under way: ask again after `taken` or `refused`.
     Wait,
     /// There is not even one page free and the fault is not urgent: ask again when there is.
     NoMemory,
 }
 
-/// One folded page in the swap file.
+/// One folded page in the swap file: whose content it is, and which of all that were ever written.
+///
+/// It may be given up, and its place written to again, while it is read; `landed` and `is_current` tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadRequest {
+pub struct ReadItem {
     /// Whose content it is.
     pub body: BodyId,
     /// Where it begins in the file, in bytes.
     pub offset: u64,
     /// Exact length of the folded page.
-    pub bytes: u32,
+    pub len: u32,
+    /// Bytes it was given in the file; at least `len`.
+    pub room: u32,
     /// Which codec made it.
     pub codec: CodecId,
+    /// Number of the write that carried it.
+    pub serial: u64,
+}
+
+impl ReadItem {
+    /// First byte in the file after its room.
+    pub fn end(&self) -> u64 {
+        self.offset + u64::from(self.room)
+    }
 }
 
 /// Contiguous pages to put in place, the faulted one first. Reuse one value: it keeps its memory.
@@ -95,6 +131,9 @@ pub struct FillPlan {
     pub items: Vec<FillItem>,
     /// Copies of the folded bytes that [`FillItem::Packed`] points into.
     pub bytes: Vec<u8>,
+    /// What to read first, in the order in which it lies in the file: the page that is wanted, then
+    /// others that were written with it.
+    pub reads: Vec<ReadItem>,
 }
 
 /// What one page is to hold.
@@ -120,6 +159,8 @@ pub enum FillItem {
         start: u32,
         /// Number of bytes.
         len: u32,
+        /// Their checksum when they were folded, where the engine keeps that.
+        check: Option<u64>,
     },
 }
 
@@ -150,9 +191,11 @@ pub enum Refusal {
 /// One cluster to be written to the swap file. Reuse one value per writer: it keeps its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WritePlan {
-    /// Where to write in the file, in bytes.
+    /// Number of this write: larger than that of every other before.
+    pub serial: u64,
+    /// Where to write in the file, in bytes; a multiple of 4096.
     pub offset: u64,
-    /// What to write: whole fragments, zeros between the pages.
+    /// What to write: zeros between the pages. A multiple of 4096 bytes.
     pub bytes: Vec<u8>,
     /// The pages in it, oldest first.
     pub items: Vec<WriteItem>,
@@ -167,6 +210,14 @@ pub struct WriteItem {
     pub start: u32,
     /// Exact length of the folded page in bytes.
     pub len: u32,
+    /// Bytes from `start` on that are this page's; at least `len`.
+    pub room: u32,
+    /// Which codec made it.
+    pub codec: CodecId,
+    /// Checksum of the folded page when it was folded, where the engine keeps that.
+    pub check: Option<u64>,
+    /// It was in the swap file before, there.
+    pub moved_from: Option<ReadItem>,
 }
 
 /// A copy of a page in the compressed cache, to be compressed again. Reuse one value: it keeps its
@@ -177,6 +228,8 @@ pub struct ColdPage {
     pub(crate) ticket: u64,
     /// Which codec made the bytes.
     pub codec: CodecId,
+    /// Checksum of the folded page when it was folded, where the engine keeps that.
+    pub check: Option<u64>,
     /// The folded page.
     pub bytes: Vec<u8>,
 }
@@ -186,6 +239,7 @@ impl Default for ColdPage {
         ColdPage {
             ticket: 0,
             codec: CodecId::RAW,
+            check: None,
             bytes: Vec::new(),
         }
     }

@@ -8,7 +8,6 @@ use pleat_types::PAGE_SIZE;
 
 use crate::bodies::BodyState;
 use crate::space::PageCounts;
-use crate::swap::BLOCK_BYTES;
 use crate::{BodyId, Engine};
 
 impl Engine {
@@ -42,7 +41,11 @@ impl Engine {
                 self.store_holds(),
                 "layout items and payload == stored + writing + clean bodies",
             ),
-            (self.swap_holds(), "swap used == extents of bodies"),
+            (self.swap_holds(), "swap live == extents of bodies"),
+            (
+                self.landing_holds(),
+                "what has landed is in the swap file and accounted",
+            ),
             (
                 self.cache.owed_bytes <= self.cache.payload_bytes(),
                 "owed <= payload",
@@ -117,13 +120,16 @@ impl Engine {
 
     fn swap_holds(&self) -> bool {
         let extents = self.cache.bodies.counts().extent_bytes;
-        self.cache.swap.as_ref().map_or(extents == 0, |swap| {
-            let used = swap.space.used_bytes();
-            match &swap.blocks {
-                None => used == extents,
-                Some(blocks) => used == blocks.len() as u64 * u64::from(BLOCK_BYTES),
-            }
+        let swap = self.cache.swap.as_ref();
+        swap.map_or(extents == 0, |swap| {
+            swap.live_bytes() == extents + self.cache.moving_bytes && swap.is_valid()
         })
+    }
+
+    fn landing_holds(&self) -> bool {
+        let (landing, bodies) = (&self.cache.landing, &self.cache.bodies);
+        let is_on_disk = |body| matches!(bodies.state(body), BodyState::OnDisk(_));
+        landing.is_valid() && landing.bodies().all(is_on_disk)
     }
 }
 

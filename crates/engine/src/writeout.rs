@@ -67,8 +67,12 @@ impl Engine {
         match outcome {
             WriteOutcome::Done => {
                 totals.writes_done += 1;
-                totals.written_pages += plan.items.len() as u64;
+                let is_new = |item: &&WriteItem| item.moved_from.is_none();
+                totals.written_pages += plan.items.iter().filter(is_new).count() as u64;
                 totals.written_bytes += plan.bytes.len() as u64;
+                if plan.items.iter().any(|item| item.moved_from.is_some()) {
+                    totals.moved_bytes += plan.bytes.len() as u64;
+                }
             }
             WriteOutcome::Failed => {
                 totals.writes_failed += 1;
@@ -79,7 +83,14 @@ impl Engine {
             }
         }
         for item in &plan.items {
-            self.cache.end_write(item.body, outcome);
+            match &item.moved_from {
+                None => self.cache.end_write(item.body, outcome),
+                Some(from) => self.cache.end_move(item, from, plan.offset, outcome),
+            }
+        }
+        let is_collection = plan.items.iter().any(|item| item.moved_from.is_some());
+        if let Some(swap) = self.cache.swap.as_mut().filter(|_| is_collection) {
+            swap.collecting = false;
         }
         self.cache.pay_with_clean_pages();
         self.forget_dropped();
@@ -140,7 +151,8 @@ impl Cache {
         let Some(swap) = &self.swap else {
             return leaving;
         };
-        let (mut left, mut dropped) = (swap.settings.cluster_bytes, 0);
+        let most = swap.settings.cluster_bytes;
+        let (mut full, mut dropped) = (0, 0);
         let mut last = 0;
         for body in self.order.oldest_first() {
             if self.is_droppable(body) {
@@ -159,12 +171,11 @@ impl Cache {
             if self.bodies.home(body).is_some() {
                 continue;
             }
-            let bytes = whole_fragments(swap, packed.len);
-            // The first one goes in any case, or a large page would block the way for ever.
-            if bytes > left && last > 0 {
+            let (start, room) = swap.place(full, packed.len);
+            if start + room > most {
                 break;
             }
-            left = left.saturating_sub(bytes);
+            full = start + room;
             leaving.push((body, Some(packed)));
             last = leaving.len();
         }
@@ -185,7 +196,7 @@ impl Cache {
             return false;
         }
         // Pages of files are dirty to a layout never (`own`).
-        if swap.blocks.is_some() {
+        if matches!(self.write_out, WriteOut::Buffers { .. }) {
             self.plan_blocks(&handles, plan)
         } else {
             self.plan_items(&handles, plan)
@@ -202,8 +213,8 @@ impl Cache {
         self.plan_cluster(bodies, plan)
     }
 
-    /// Plans to write these, in this order and in whole fragments, fewer where there is no room, and
-    /// drops those between that have no length.
+    /// Plans to write these, in this order, fewer where there is no room, and drops those between that
+    /// have no length.
     fn plan_cluster(
         &mut self,
         mut bodies: Vec<(BodyId, Option<Packed>)>,
@@ -217,17 +228,19 @@ impl Cache {
             return false;
         };
         plan.offset = extent.offset;
-        let fragment = swap.settings.fragment_bytes;
+        plan.serial = swap.next_serial();
         for (body, packed) in bodies {
-            let Some(packed) = packed else {
+            let Some((packed, swap)) = packed.zip(self.swap.as_ref()) else {
                 self.drop_body(body);
                 continue;
             };
-            let start = plan.bytes.len() as u32;
-            let bytes = packed.len.next_multiple_of(fragment);
-            self.begin_write(body, (start, bytes), plan);
-            plan.bytes.resize((start + bytes) as usize, 0);
+            let (start, room) = swap.place(plan.bytes.len() as u32, packed.len);
+            plan.bytes.resize(start as usize, 0);
+            self.begin_write(body, (start, room), plan);
+            plan.bytes.resize((start + room) as usize, 0);
         }
+        let whole = plan.bytes.len().next_multiple_of(BLOCK_BYTES as usize);
+        plan.bytes.resize(whole, 0);
         true
     }
 
@@ -249,7 +262,7 @@ impl Cache {
         };
         let mut count = frames.len() as u32;
         let extent = loop {
-            match swap.space.allocate(count * BLOCK_BYTES) {
+            match swap.allocate(count * BLOCK_BYTES, false) {
                 Some(extent) => break extent,
                 None if count > 1 => count /= 2,
                 None => {
@@ -259,6 +272,7 @@ impl Cache {
             }
         };
         plan.offset = extent.offset;
+        plan.serial = swap.next_serial();
         plan.bytes.resize((count * BLOCK_BYTES) as usize, 0);
         for (handle, frame, offset) in placed {
             if frame < count {
@@ -275,16 +289,10 @@ impl Cache {
         self.begin_write(body, (start, bytes), plan);
         let item = std::mem::replace(&mut plan.bytes, block);
         plan.bytes[start as usize..(start + bytes) as usize].copy_from_slice(&item);
-        if let Some(swap) = &mut self.swap {
-            swap.share(Extent {
-                offset: plan.offset + u64::from(start),
-                bytes,
-            });
-        }
     }
 
-    /// Copies a stored body to the end of the plan; it gets `bytes` bytes from `start` on.
-    fn begin_write(&mut self, body: BodyId, (start, bytes): (u32, u32), plan: &mut WritePlan) {
+    /// Copies a stored body to the end of the plan; it gets `room` bytes from `start` on.
+    fn begin_write(&mut self, body: BodyId, (start, room): (u32, u32), plan: &mut WritePlan) {
         let BodyState::Stored { handle, packed } = self.bodies.state(body) else {
             unreachable!("{body:?} was chosen to be written");
         };
@@ -294,11 +302,18 @@ impl Cache {
             body,
             start,
             len: packed.len,
+            room,
+            codec: packed.codec,
+            check: self.bodies.check(body),
+            moved_from: None,
         });
         let extent = Extent {
             offset: plan.offset + u64::from(start),
-            bytes,
+            bytes: room,
         };
+        if let Some(swap) = &mut self.swap {
+            swap.share(extent, body, plan.serial);
+        }
         self.bodies.set_state(
             body,
             BodyState::Writing {
@@ -363,20 +378,20 @@ impl Cache {
 fn allocate(swap: &mut Swap, oldest: &mut Vec<(BodyId, Option<Packed>)>) -> Option<Extent> {
     loop {
         let written = oldest.iter().filter_map(|(_, packed)| *packed);
-        let bytes = written
-            .map(|packed| whole_fragments(swap, packed.len))
-            .sum();
+        let bytes = swap.packed_bytes(written.map(|packed| packed.len));
         if bytes == 0 {
             return None;
         }
-        if let Some(extent) = swap.space.allocate(bytes) {
-            return Some(extent);
+        if bytes <= swap.settings.cluster_bytes {
+            if let Some(extent) = swap.allocate(bytes, false) {
+                return Some(extent);
+            }
+            // Fewer would not help: a cluster is a cluster.
+            if swap.collects() {
+                return None;
+            }
         }
         let last = oldest.iter().rposition(|(_, packed)| packed.is_some());
         oldest.truncate(last.unwrap_or(0));
     }
-}
-
-fn whole_fragments(swap: &Swap, bytes: u32) -> u32 {
-    bytes.next_multiple_of(swap.settings.fragment_bytes)
 }

@@ -1,0 +1,178 @@
+//! Folded pages that have just been read from the swap file and wait to be used, and the guess how many to
+//! read at once.
+//!
+//! They are no part of the compressed cache: pages enter that in the order in which they left memory, and
+//! what is read ahead would come between (castro03, section 2.3.2). They lie here, few and for a short
+//! time, oldest out first, and are still in the swap file.
+//!
+//! Pages written together left memory together, and programs tend to want them again in that order, however
+//! their addresses lie. So reads are followed through the file, as `streams.rs` follows faults through
+//! memory, and a read that continues another takes more with it; unless what was read ahead lately was
+//! not used.
+
+use std::collections::{HashMap, VecDeque};
+
+use pleat_types::{PageNo, PageRange};
+
+use crate::streams::Streams;
+use crate::BodyId;
+
+/// What a landed page costs beside its bytes.
+const ENTRY_BYTES: u64 = 64;
+/// The share of pages read ahead that were used is a running mean over about so many.
+const WEIGHT: u32 = 64;
+/// Where less than this share is used, nothing is read ahead...
+const LEAST_USED: u32 = 256 / 4;
+/// ... but for one try in so many.
+const TRY_EVERY: u32 = 32;
+
+struct Landed {
+    bytes: Box<[u8]>,
+    /// Which landing it was: the list may name the body for an earlier one.
+    stamp: u64,
+    /// Nobody has asked for it yet.
+    is_ahead: bool,
+}
+
+/// Pages just read.
+///
+/// `bytes() <= max_bytes`, but for one page
+pub(crate) struct Landing {
+    pages: HashMap<BodyId, Landed>,
+    oldest_first: VecDeque<(BodyId, u64)>,
+    bytes: u64,
+    max_bytes: u64,
+    stamp: u64,
+    streams: Streams,
+    /// Share of pages read ahead that were used, in 256ths.
+    used_256ths: u32,
+    /// Chances to read ahead that were not taken since the last try.
+    passed: u32,
+    pub(crate) ahead_used: u64,
+    pub(crate) ahead_wasted: u64,
+}
+
+impl Landing {
+    /// For a file of such clusters, of which a few find room.
+    pub(crate) fn new(max_bytes: u64, cluster_bytes: u32) -> Landing {
+        Landing {
+            pages: HashMap::new(),
+            oldest_first: VecDeque::new(),
+            bytes: 0,
+            max_bytes,
+            stamp: 0,
+            streams: Streams::new(u64::from(cluster_bytes)),
+            used_256ths: 256,
+            passed: 0,
+            ahead_used: 0,
+            ahead_wasted: 0,
+        }
+    }
+
+    /// How many pages to read, beginning at this place in the file; at least 1.
+    pub(crate) fn window(&mut self, offset: u64, most: u32) -> u32 {
+        let window = self.streams.window(PageNo(offset), most);
+        if window == 1 || self.used_256ths >= LEAST_USED {
+            return window;
+        }
+        self.passed += 1;
+        match self.passed.is_multiple_of(TRY_EVERY) {
+            true => window,
+            false => 1,
+        }
+    }
+
+    /// So much of the file is going to be read.
+    pub(crate) fn reads(&mut self, from: u64, to: u64, most: u32) {
+        self.streams
+            .filled(PageRange::new(PageNo(from), to - from), most);
+    }
+
+    /// A folded page was read; `is_ahead` when nobody has asked for it.
+    pub(crate) fn add(&mut self, body: BodyId, bytes: &[u8], is_ahead: bool) {
+        if self.pages.contains_key(&body) {
+            return;
+        }
+        self.stamp += 1;
+        let stamp = self.stamp;
+        self.bytes += bytes.len() as u64 + ENTRY_BYTES;
+        let bytes = bytes.into();
+        self.pages.insert(
+            body,
+            Landed {
+                bytes,
+                stamp,
+                is_ahead,
+            },
+        );
+        self.oldest_first.push_back((body, stamp));
+        while self.bytes > self.max_bytes && self.oldest_first.len() > 1 {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        let Some((body, stamp)) = self.oldest_first.pop_front() else {
+            return;
+        };
+        if self.pages.get(&body).is_some_and(|page| page.stamp == stamp) {
+            self.forget(body);
+        }
+    }
+
+    pub(crate) fn get(&self, body: BodyId) -> Option<&[u8]> {
+        self.pages.get(&body).map(|page| &*page.bytes)
+    }
+
+    /// The page of this body is in memory now, or gone.
+    pub(crate) fn remove(&mut self, body: BodyId, was_used: bool) {
+        let Some(page) = self.pages.remove(&body) else {
+            return;
+        };
+        self.bytes -= page.bytes.len() as u64 + ENTRY_BYTES;
+        if page.is_ahead {
+            self.learn(was_used);
+        }
+        // The list is cut from the front only; nobody waits for what it names in vain.
+        while let Some(&(first, stamp)) = self.oldest_first.front() {
+            if self.pages.get(&first).is_some_and(|page| page.stamp == stamp) {
+                break;
+            }
+            self.oldest_first.pop_front();
+        }
+    }
+
+    /// The body is not wanted any more.
+    pub(crate) fn forget(&mut self, body: BodyId) {
+        self.remove(body, false);
+    }
+
+    fn learn(&mut self, was_used: bool) {
+        self.ahead_used += u64::from(was_used);
+        self.ahead_wasted += u64::from(!was_used);
+        let now = if was_used { 256 * WEIGHT } else { 0 };
+        // Rounded towards the new: the mean reaches both ends.
+        let sum = self.used_256ths * WEIGHT * (WEIGHT - 1) + now;
+        self.used_256ths = match was_used {
+            true => sum.div_ceil(WEIGHT * WEIGHT),
+            false => sum / (WEIGHT * WEIGHT),
+        };
+    }
+
+    /// Memory that the pages take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether the account is right.
+    pub(crate) fn is_valid(&self) -> bool {
+        let bytes = self.pages.values();
+        let bytes: u64 = bytes.map(|page| page.bytes.len() as u64 + ENTRY_BYTES).sum();
+        bytes == self.bytes && self.oldest_first.len() >= self.pages.len()
+    }
+
+    /// Bodies that have landed.
+    pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyId> + '_ {
+        self.pages.keys().copied()
+    }
+}

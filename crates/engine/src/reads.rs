@@ -1,0 +1,120 @@
+//! From the swap file: which pages to read for a fault, and what was read.
+
+use crate::bodies::{BodyState, DiskCopy};
+use crate::cache::Cache;
+use crate::{BodyId, Engine, ReadItem};
+
+impl Engine {
+    /// A folded page was read and is whole. It is kept until the fault that wanted it asks again, or
+    /// for a while, when it was read ahead. `false`: it is not wanted any more.
+    ///
+    /// # Panics
+    /// When `bytes` are not as many as `item` says.
+    pub fn landed(&mut self, item: &ReadItem, bytes: &[u8], is_ahead: bool) -> bool {
+        assert_eq!(bytes.len(), item.len as usize, "{item:?}");
+        let wanted = matches!(self.cache.bodies.state(item.body), BodyState::OnDisk(_))
+            && self.is_current(item);
+        if wanted {
+            self.cache.totals.read_ahead_pages += u64::from(is_ahead);
+            self.cache.landing.add(item.body, bytes, is_ahead);
+        }
+        wanted
+    }
+
+    /// Whether the swap file must hold this page there, as it was read or is being read. If so, and that
+    /// is not what was found there, the file is damaged; if not, its place may have been written to
+    /// again meanwhile.
+    pub fn is_current(&self, item: &ReadItem) -> bool {
+        let copy = self.cache.disk_copy(item.body);
+        copy.is_some_and(|copy| self.cache.read_item(item.body, copy) == Some(*item))
+    }
+}
+
+impl Cache {
+    /// The copy of a body in the swap file, if it has one that is whole.
+    pub(crate) fn disk_copy(&self, body: BodyId) -> Option<DiskCopy> {
+        match self.bodies.state(body) {
+            BodyState::OnDisk(copy)
+            | BodyState::Clean { copy, .. }
+            | BodyState::StagedClean { copy, .. } => Some(copy),
+            _ => None,
+        }
+    }
+
+    /// What to read for it.
+    pub(crate) fn read_item(&self, body: BodyId, copy: DiskCopy) -> Option<ReadItem> {
+        let part = self.swap.as_ref()?.part_at(copy.extent.offset);
+        Some(ReadItem {
+            body,
+            offset: copy.extent.offset,
+            len: copy.packed.len,
+            room: copy.extent.bytes,
+            codec: copy.packed.codec,
+            serial: part.serial,
+        })
+    }
+
+    /// Plans to read a body that is in the swap file only, and what was written behind it in the same
+    /// cluster, as far as the last reads and free memory suggest.
+    pub(crate) fn plan_reads(&mut self, body: BodyId, free_bytes: u64, reads: &mut Vec<ReadItem>) {
+        let wanted = self
+            .disk_copy(body)
+            .and_then(|copy| self.read_item(body, copy));
+        let wanted = wanted.expect("a page in the swap file");
+        reads.push(wanted);
+        let most = self.ahead_max();
+        let window = self.landing.window(wanted.offset, most);
+        if window > 1 {
+            self.plan_ahead(wanted, window, free_bytes, reads);
+        }
+        let end = reads.last().map_or(wanted.end(), ReadItem::end);
+        self.landing.reads(wanted.offset, end, most);
+    }
+
+    fn ahead_max(&self) -> u32 {
+        let swap = self.swap.as_ref();
+        swap.map_or(1, |swap| swap.settings.ahead_max)
+    }
+
+    /// Adds up to `window - 1` pages that lie behind this one in its cluster and are not in memory.
+    fn plan_ahead(
+        &self,
+        wanted: ReadItem,
+        window: u32,
+        free_bytes: u64,
+        reads: &mut Vec<ReadItem>,
+    ) {
+        let Some(swap) = &self.swap else { return };
+        let cluster = swap.written_at(wanted.offset);
+        let Some(at) = cluster.iter().position(|&other| other == wanted.body) else {
+            return;
+        };
+        let mut left = free_bytes;
+        for &body in &cluster[at + 1..] {
+            if reads.len() as u32 == window {
+                return;
+            }
+            let BodyState::OnDisk(copy) = self.bodies.state(body) else {
+                continue;
+            };
+            if !self.bodies.is_counted(body) {
+                continue;
+            }
+            // A number may have been given to another body since.
+            let Some(item) = self.read_item(body, copy) else {
+                continue;
+            };
+            let last = reads.last().map_or(wanted.end(), ReadItem::end);
+            let in_order = item.serial == wanted.serial && item.offset >= last;
+            if !in_order || self.landing.get(body).is_some() {
+                continue;
+            }
+            let bytes = u64::from(item.len);
+            if left < bytes {
+                return;
+            }
+            left -= bytes;
+            reads.push(item);
+        }
+    }
+}
