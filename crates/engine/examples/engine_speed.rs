@@ -108,6 +108,7 @@ fn main() {
         swap: None,
         tracks_writes: false,
         write_out: WriteOut::OnDemand,
+        checks: false,
     };
     let parts = preset("pleat").and_then(|preset| preset.parts(budget_bytes));
     let mut engine = Engine::new(settings, parts.expect("the default preset"));

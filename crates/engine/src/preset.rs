@@ -266,7 +266,10 @@ impl Preset {
         SwapSettings {
             fragment_bytes: self.fragment_bytes,
             cluster_bytes: self.cluster_bytes,
-            unit: self.unit,
+            unit: match self.write_out {
+                WriteOut::Buffers { .. } => SwapUnit::Block,
+                _ => self.unit,
+            },
             spans_blocks: self.spans_blocks,
             overhead_bytes,
             ahead_max: self.ahead_max,

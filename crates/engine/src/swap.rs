@@ -54,14 +54,15 @@ pub(crate) struct Swap {
 
 impl Swap {
     pub(crate) fn new(mut settings: SwapSettings) -> Swap {
-        let most = settings.max_bytes.unwrap_or(u64::MAX) / CLUSTERS_LEAST;
-        let most = u32::try_from(most).unwrap_or(u32::MAX);
-        settings.cluster_bytes = settings.cluster_bytes.min(most) / BLOCK_BYTES * BLOCK_BYTES;
-        let least = match settings.unit {
-            SwapUnit::Cluster => CLUSTER_LEAST,
-            SwapUnit::Block => BLOCK_BYTES,
+        let cluster = settings.cluster_bytes / BLOCK_BYTES * BLOCK_BYTES;
+        settings.cluster_bytes = match settings.unit {
+            SwapUnit::Cluster => {
+                let most = settings.max_bytes.unwrap_or(u64::MAX) / CLUSTERS_LEAST;
+                let most = u32::try_from(most).unwrap_or(u32::MAX) / BLOCK_BYTES * BLOCK_BYTES;
+                cluster.min(most).max(CLUSTER_LEAST)
+            }
+            SwapUnit::Block => cluster.max(BLOCK_BYTES),
         };
-        settings.cluster_bytes = settings.cluster_bytes.max(least);
         let unit_bytes = match settings.unit {
             SwapUnit::Cluster => settings.cluster_bytes,
             SwapUnit::Block => BLOCK_BYTES,

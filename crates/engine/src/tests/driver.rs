@@ -4,8 +4,8 @@ use pleat_codec::Folded;
 use pleat_types::{PageNo, SpaceId, StagingSlot};
 
 use super::content::{fold, tight, unfold, TIGHT};
-use super::world::{pick, Command, World};
-use crate::{ColdPage, Refusal, WayOut, WriteOutcome, WritePlan};
+use super::world::{pick, Command, Sealed, World};
+use crate::{ColdPage, ReadItem, Refusal, WayOut, WriteOutcome, WritePlan};
 
 impl World {
     pub(crate) fn choose(&mut self, most: u32, want: usize) {
@@ -185,15 +185,86 @@ impl World {
             return;
         };
         let plan = self.writing.remove(index);
-        let (start, end) = (
-            plan.offset as usize,
-            plan.offset as usize + plan.bytes.len(),
-        );
-        self.disk.resize(self.disk.len().max(end), 0xEE);
-        match outcome {
-            WriteOutcome::Done => self.disk[start..end].copy_from_slice(&plan.bytes),
-            WriteOutcome::Failed => self.disk[start..end].fill(0xEE),
+        let end = plan.offset + plan.bytes.len() as u64;
+        self.disk
+            .retain(|&offset, _| offset < plan.offset || offset >= end);
+        for item in &plan.items {
+            let bytes = &plan.bytes[item.start as usize..][..item.len as usize];
+            let sealed = Sealed {
+                serial: plan.serial,
+                bytes: bytes.to_vec(),
+            };
+            if outcome == WriteOutcome::Done {
+                self.disk
+                    .insert(plan.offset + u64::from(item.start), sealed);
+            }
         }
         self.engine.write_done(&plan, outcome);
+    }
+
+    /// What the disk has now of these pages.
+    pub(super) fn read_from_disk(&self, items: &[ReadItem]) -> Vec<(ReadItem, Option<Sealed>)> {
+        let read = |item: &ReadItem| (*item, self.disk.get(&item.offset).cloned());
+        items.iter().map(read).collect()
+    }
+
+    /// What was read and is what it should be.
+    fn opened(&self, item: &ReadItem, found: &Option<Sealed>) -> Option<Vec<u8>> {
+        let whole = found
+            .as_ref()
+            .filter(|sealed| sealed.serial == item.serial && sealed.bytes.len() == item.len as usize);
+        let current = self.engine.is_current(item);
+        assert!(whole.is_some() || !current, "{item:?} is lost: {found:?}");
+        whole.map(|sealed| sealed.bytes.clone())
+    }
+
+    /// A read is done.
+    pub(super) fn land(&mut self, reads: Vec<(ReadItem, Option<Sealed>)>) {
+        for (nth, (item, found)) in reads.iter().enumerate() {
+            if let Some(bytes) = self.opened(item, found) {
+                self.engine.landed(item, &bytes, nth > 0);
+            }
+        }
+    }
+
+    pub(crate) fn finish_read(&mut self, choice: usize) {
+        if let Some(index) = pick(self.reading.len(), choice) {
+            let reads = self.reading.remove(index);
+            self.land(reads);
+        }
+    }
+
+    /// Clusters are to be emptied: reads them.
+    pub(crate) fn plan_collect(&mut self) {
+        let mut reads = Vec::new();
+        if self.engine.plan_collect(&mut reads) {
+            assert!(self.collecting.is_empty(), "one collection at a time");
+            self.collecting = self.read_from_disk(&reads);
+        }
+    }
+
+    /// What was read of them is to be written.
+    pub(crate) fn plan_move(&mut self) {
+        if self.collecting.is_empty() {
+            return;
+        }
+        let read = std::mem::take(&mut self.collecting);
+        let opened = read
+            .iter()
+            .filter_map(|(item, found)| Some((*item, self.opened(item, found)?)));
+        let opened: Vec<_> = opened.collect();
+        let moved: Vec<_> = opened.iter().map(|(item, bytes)| (*item, &**bytes)).collect();
+        let mut plan = WritePlan::default();
+        if self.engine.plan_move(&moved, &mut plan) {
+            self.writing.push(plan);
+        }
+    }
+
+    /// Disk blocks that hold nothing are given back.
+    pub(crate) fn punch(&mut self) {
+        for (offset, bytes) in self.engine.take_holes() {
+            self.disk
+                .retain(|&at, _| at < offset || at >= offset + bytes);
+        }
     }
 }

@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::world::{World, FIRST, PAGES};
-use crate::{Counters, Settings, SwapSettings, WriteOut, WriteOutcome};
+use crate::{Counters, Settings, SwapSettings, SwapUnit, WriteOut, WriteOutcome};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -80,6 +80,12 @@ enum Step {
     Recompress {
         choice: usize,
     },
+    FinishRead {
+        choice: usize,
+    },
+    PlanCollect,
+    PlanMove,
+    Punch,
     ResumeWrites,
     Measured {
         pages: u64,
@@ -116,6 +122,10 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(choice, fails)| FinishWrite { choice, fails }),
         8 => Just(ChooseCold),
         6 => choice().prop_map(|choice| Recompress { choice }),
+        8 => choice().prop_map(|choice| FinishRead { choice }),
+        4 => Just(PlanCollect),
+        4 => Just(PlanMove),
+        1 => Just(Punch),
         1 => Just(ResumeWrites),
         1 => (0..40u64).prop_map(|pages| Measured { pages }),
     ]
@@ -210,30 +220,45 @@ fn apply(world: &mut World, step: Step) {
             };
             world.finish_write(choice, outcome);
         }
+        Step::FinishRead { choice } => world.finish_read(choice),
+        Step::PlanCollect => world.plan_collect(),
+        Step::PlanMove => world.plan_move(),
+        Step::Punch => world.punch(),
         Step::ResumeWrites => world.engine.resume_writes(),
         Step::Measured { pages } => world.engine.measured(pages * 4096),
     }
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
-    let swap = (0..3u8).prop_map(|kind| {
-        let max_bytes = (kind == 1).then_some(24 << 10);
-        (kind > 0).then_some(SwapSettings {
-            fragment_bytes: 1024,
-            cluster_bytes: 8192,
-            max_bytes,
-        })
-    });
-    (8..200u64, 1..9u32, swap, any::<bool>()).prop_map(|(pages, run_max, swap, tracks_writes)| {
-        Settings {
-            budget_bytes: pages * 4096,
-            reserve_bytes: 4 * 4096,
-            floor_bytes: 0,
-            run_max,
-            swap,
-            tracks_writes,
-            write_out: WriteOut::OnDemand,
-        }
+    let swap = prop::option::weighted(0.8, swap());
+    let flags = (any::<bool>(), any::<bool>());
+    (8..200u64, 1..9u32, swap, flags).prop_map(|(pages, run_max, swap, flags)| Settings {
+        budget_bytes: pages * 4096,
+        reserve_bytes: 4 * 4096,
+        floor_bytes: 0,
+        run_max,
+        swap,
+        tracks_writes: flags.0,
+        write_out: WriteOut::OnDemand,
+        checks: flags.1,
+    })
+}
+
+fn swap() -> impl Strategy<Value = SwapSettings> {
+    let unit = prop::sample::select(&[SwapUnit::Cluster, SwapUnit::Cluster, SwapUnit::Block]);
+    let fragment = prop::sample::select(&[1, 16, 1024]);
+    let max = prop::sample::select(&[None, Some(24 << 10), Some(80 << 10)]);
+    let places = prop::sample::select(&[None, None, Some(200)]);
+    let rest = (any::<bool>(), 0..20u32, 1..9u32, places);
+    (unit, fragment, max, rest).prop_map(|(unit, fragment_bytes, max_bytes, rest)| SwapSettings {
+        fragment_bytes,
+        cluster_bytes: 8192,
+        unit,
+        spans_blocks: rest.0,
+        overhead_bytes: rest.1,
+        ahead_max: rest.2,
+        virtual_percent: rest.3,
+        max_bytes,
     })
 }
 
@@ -270,10 +295,13 @@ fn run(
     (parts, write_out): ([&str; 3], WriteOut),
     steps: Vec<Step>,
 ) -> Counters {
-    let settings = Settings {
+    let mut settings = Settings {
         write_out,
         ..settings
     };
+    if let (WriteOut::Buffers { .. }, Some(swap)) = (write_out, &mut settings.swap) {
+        swap.unit = SwapUnit::Block;
+    }
     let mut world = World::new(settings, parts);
     for step in steps {
         apply(&mut world, step);

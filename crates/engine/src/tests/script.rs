@@ -8,7 +8,7 @@ use pleat_store::{Full, Growth, Handle, Layout, Usage};
 use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
 
 use crate::{
-    BodyId, Engine, FaultAnswer, FillPlan, Parts, Settings, SwapSettings, WriteOut, WritePlan,
+    BodyId, Engine, FaultAnswer, FillPlan, Parts, Settings, SwapSettings, SwapUnit, WriteOut, WritePlan,
 };
 
 /// Items side by side without gaps: frames are the payload rounded up, metadata is nothing, and
@@ -68,19 +68,29 @@ pub(crate) struct Script {
 
 /// 100 pages of budget, 4 of reserve, runs of up to 16, a swap file without limit.
 pub(crate) fn settings() -> Settings {
-    let swap = SwapSettings {
-        fragment_bytes: 1024,
-        cluster_bytes: 8192,
-        max_bytes: None,
-    };
     Settings {
         budget_bytes: 100 * 4096,
         reserve_bytes: 4 * 4096,
         floor_bytes: 0,
         run_max: 16,
-        swap: Some(swap),
+        swap: Some(clusters()),
         tracks_writes: false,
         write_out: WriteOut::OnDemand,
+        checks: false,
+    }
+}
+
+/// Clusters of 8 KiB with fragments of 1 KiB.
+pub(crate) fn clusters() -> SwapSettings {
+    SwapSettings {
+        fragment_bytes: 1024,
+        cluster_bytes: 8192,
+        unit: SwapUnit::Cluster,
+        spans_blocks: true,
+        overhead_bytes: 0,
+        ahead_max: 1,
+        virtual_percent: None,
+        max_bytes: None,
     }
 }
 
@@ -140,7 +150,7 @@ impl Script {
     pub(crate) fn bring_back(&mut self, page: u64) {
         let answer = self.fault(page).0;
         assert!(
-            matches!(answer, FaultAnswer::Fill | FaultAnswer::Read(_)),
+            matches!(answer, FaultAnswer::Fill | FaultAnswer::Read),
             "{answer:?}"
         );
         self.fill(page, 1);

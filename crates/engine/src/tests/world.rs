@@ -10,8 +10,8 @@ use pleat_types::{PageNo, PageRange, SpaceId, StagingSlot};
 
 use crate::table::PageState;
 use crate::{
-    BodyId, ColdPage, Engine, FaultAnswer, FillItem, FillPlan, Parts, ReadRequest, Refusal,
-    Settings, WriteOutcome, WritePlan,
+    BodyId, ColdPage, Engine, FaultAnswer, FillItem, FillPlan, Parts, ReadItem, Refusal, Settings,
+    WriteOutcome, WritePlan,
 };
 
 use super::content::unfold;
@@ -30,6 +30,13 @@ pub(super) struct Command {
     pub(super) result: Option<Result<StagingSlot, Refusal>>,
 }
 
+/// A page in the swap file with the number of the write that carried it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sealed {
+    pub(super) serial: u64,
+    pub(super) bytes: Vec<u8>,
+}
+
 pub(crate) struct World {
     pub(crate) engine: Engine,
     /// Address spaces and files.
@@ -45,7 +52,12 @@ pub(crate) struct World {
     pub(super) to_fold: Vec<(BodyId, StagingSlot)>,
     pub(super) writing: Vec<WritePlan>,
     pub(super) cold: Vec<ColdPage>,
-    pub(super) disk: Vec<u8>,
+    /// What was written where, by which write; sealed, so that nothing else passes for it.
+    pub(super) disk: HashMap<u64, Sealed>,
+    /// Reads under way: what was asked for, and what the disk had then.
+    pub(super) reading: Vec<Vec<(ReadItem, Option<Sealed>)>>,
+    /// What was read of clusters that are being emptied.
+    pub(super) collecting: Vec<(ReadItem, Option<Sealed>)>,
     pub(super) content: u64,
     /// Faults looked up and not answered yet, one per space at most: the page, and what to put there
     /// and behind.
@@ -78,7 +90,9 @@ impl World {
             to_fold: Vec::new(),
             writing: Vec::new(),
             cold: Vec::new(),
-            disk: Vec::new(),
+            disk: HashMap::new(),
+            reading: Vec::new(),
+            collecting: Vec::new(),
             content: 0,
             answers: BTreeMap::new(),
         }
@@ -154,7 +168,12 @@ impl World {
         if sees_uses && self.present.contains_key(&(space, page)) {
             return;
         }
-        if self.engine.fault(space, page, true, &mut plan) == FaultAnswer::Fill {
+        let answer = self.engine.fault(space, page, true, &mut plan);
+        if answer == FaultAnswer::Read {
+            let reads = self.read_from_disk(&plan.reads);
+            self.reading.push(reads);
+        }
+        if answer == FaultAnswer::Fill {
             let contents = plan.items.iter().map(|item| match item {
                 FillItem::Resident => 0,
                 FillItem::File => u64::MAX,
@@ -206,7 +225,10 @@ impl World {
             }
             match self.engine.fault(space, page, attempt > 0, &mut plan) {
                 FaultAnswer::Fill => self.fill(space, page, &plan, cut),
-                FaultAnswer::Read(request) => self.fill_from_disk(space, page, request),
+                FaultAnswer::Read => {
+                    let reads = self.read_from_disk(&plan.reads);
+                    self.land(reads);
+                }
                 FaultAnswer::Wait => self.settle(space),
                 FaultAnswer::NoMemory => assert!(self.engine.free_bytes() < 4096),
             }
@@ -246,23 +268,17 @@ impl World {
             FillItem::Resident => panic!("the engine lost track of a page that is not there"),
             FillItem::Same(word) => word,
             FillItem::Staged(slot) => self.slots[&slot],
-            FillItem::Packed { codec, start, len } => {
-                unfold(codec, &plan.bytes[start as usize..(start + len) as usize])
+            FillItem::Packed {
+                codec,
+                start,
+                len,
+                check,
+            } => {
+                let bytes = &plan.bytes[start as usize..(start + len) as usize];
+                let _ = check;
+                unfold(codec, bytes)
             }
         }
-    }
-
-    fn fill_from_disk(&mut self, space: SpaceId, page: PageNo, request: ReadRequest) {
-        let start = request.offset as usize;
-        let bytes = &self.disk[start..start + request.bytes as usize];
-        let content = unfold(request.codec, bytes);
-        assert_eq!(
-            content,
-            self.truth(space, page),
-            "the disk is wrong for {space:?} {page:?}"
-        );
-        self.present.insert((space, page), content);
-        self.engine.filled(space, PageRange::new(page, 1));
     }
 
     /// The program touches fresh memory that nobody watches; it is found and adopted.
@@ -372,8 +388,12 @@ impl World {
             }
         }
         self.evict(0);
+        self.plan_move();
         while !self.writing.is_empty() {
             self.finish_write(0, WriteOutcome::Done);
+        }
+        while !self.reading.is_empty() {
+            self.finish_read(0);
         }
         for space in self.spaces.clone() {
             self.end(space);

@@ -2,8 +2,10 @@
 
 use pleat_types::{PageNo, PageRange};
 
-use super::script::{pages_of, settings, Script, CODEC};
-use crate::{FaultAnswer, FillItem, Settings, SwapSettings, WayOut, WriteOut, WriteOutcome};
+use super::script::{clusters, pages_of, settings, Script, CODEC};
+use crate::{
+    FaultAnswer, FillItem, Settings, SwapSettings, SwapUnit, WayOut, WriteOut, WriteOutcome,
+};
 
 /// `pages` pages of 1500 bytes, two fragments each, four to a cluster.
 fn stored(pages: u64) -> Script {
@@ -49,7 +51,8 @@ fn a_page_being_written_is_still_answered_from_memory() {
         [FillItem::Packed {
             codec: CODEC,
             start: 0,
-            len: 1500
+            len: 1500,
+            check: None,
         }]
     );
     assert_eq!(plan.bytes, [2; 1500]);
@@ -60,13 +63,19 @@ fn a_written_page_is_read_from_where_it_was_written() {
     let mut script = stored(4);
     let plan = script.plan_write().unwrap();
     script.engine.write_done(&plan, WriteOutcome::Done);
-    let FaultAnswer::Read(request) = script.fault(2).0 else {
-        panic!("not on disk")
+    let (answer, reads) = script.fault(2);
+    assert_eq!(answer, FaultAnswer::Read);
+    let [item] = reads.reads[..] else {
+        panic!("{reads:?}")
     };
-    assert_eq!(request.offset, plan.offset + u64::from(plan.items[2].start));
-    assert_eq!((request.bytes, request.codec), (1500, CODEC));
+    assert_eq!(item.offset, plan.offset + u64::from(plan.items[2].start));
+    assert_eq!((item.len, item.codec), (1500, CODEC));
+    assert!(script.engine.landed(&item, &[2; 1500], false));
+    let (answer, found) = script.fault(2);
+    assert_eq!((answer, found.bytes), (FaultAnswer::Fill, vec![2; 1500]));
     script.bring_back(2);
-    assert_eq!(script.engine.counters().swap_used_bytes, 3 * 2048);
+    assert_eq!(script.engine.counters().swap_live_bytes, 3 * 2048);
+    assert!(!script.engine.landed(&item, &[2; 1500], false), "not there");
 }
 
 #[test]
@@ -76,12 +85,12 @@ fn room_being_written_to_is_not_used_again_before_the_write_ends() {
     let space = script.space;
     script.engine.forget(space, PageRange::new(PageNo(0), 4));
     assert_eq!(script.engine.violation(), None);
-    assert_eq!(script.engine.counters().swap_used_bytes, 8192);
+    assert_eq!(script.engine.counters().swap_live_bytes, 8192);
     let other = script.plan_write().unwrap();
     assert!(other.offset >= plan.offset + 8192);
     script.engine.write_done(&plan, WriteOutcome::Done);
     assert_eq!(
-        script.engine.counters().swap_used_bytes,
+        script.engine.counters().swap_live_bytes,
         8192,
         "only the second cluster is left"
     );
@@ -99,14 +108,15 @@ fn pages_of_a_failed_write_are_the_oldest_again_and_writing_stops() {
     script.engine.resume_writes();
     assert_eq!(pages_of(&script.plan_write().unwrap()), [0, 1, 2, 3]);
     assert_eq!(pages_of(&script.plan_write().unwrap()), [8, 9]);
+    assert!(second.serial > first.serial);
 }
 
 #[test]
 fn a_full_file_is_asked_again_once_room_was_freed() {
     let swap = SwapSettings {
-        fragment_bytes: 1024,
-        cluster_bytes: 8192,
-        max_bytes: Some(4096),
+        unit: SwapUnit::Block,
+        max_bytes: Some(8192),
+        ..clusters()
     };
     let mut script = Script::new(
         Settings {
@@ -177,7 +187,7 @@ fn a_shared_body_is_written_once_and_freed_with_its_last_page() {
     assert_eq!(script.engine.counters().disk_pages, 1);
     script.engine.end_space(parent);
     assert_eq!(script.engine.violation(), None);
-    assert_eq!(script.engine.counters().swap_used_bytes, 2048);
+    assert_eq!(script.engine.counters().swap_live_bytes, 2048);
 }
 
 #[test]
