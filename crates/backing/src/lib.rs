@@ -21,10 +21,12 @@ mod error;
 mod kernel;
 mod page_cache;
 mod region;
+mod seal;
 mod slots;
 mod swap_file;
 
 pub use error::{BackingError, Operation, Site};
 pub use page_cache::PAGE_CACHE_BYTES_MAX;
+pub use seal::{checksum, Damaged, Identity, Protection, Seal, SealError};
 pub use slots::{Extent, SlotSpace};
 pub use swap_file::SwapFile;
