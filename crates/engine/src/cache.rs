@@ -3,6 +3,7 @@
 //! Owns everything that holds folded bytes and keeps their accounts together. Pages and address
 //! spaces are not known here; a body is freed when its last reference goes.
 
+use pleat_backing::checksum;
 use pleat_codec::Folded;
 use pleat_policy::{
     Admission, Advice, AgeFrom, Ages, Backed, CacheView, List, Refault, Sizing, Tier,
@@ -60,6 +61,8 @@ pub(crate) struct Cache {
     pub(crate) sizing: Box<dyn Sizing>,
     pub(crate) admission: Admission,
     pub(crate) write_out: WriteOut,
+    /// See [`Settings::checks`].
+    pub(crate) checks: bool,
     budget_bytes: u64,
     /// Last age stamp given out.
     pub(crate) clock: u64,
@@ -111,6 +114,7 @@ impl Cache {
             sizing: parts.sizing,
             admission: parts.admission,
             write_out: settings.write_out,
+            checks: settings.checks,
             budget_bytes: settings.budget_bytes,
             clock: 0,
             outside: Outside::default(),
@@ -227,6 +231,7 @@ impl Cache {
             None => BodyState::Stored { handle, packed },
         };
         self.bodies.set_state(body, state);
+        self.note_check(body, bytes);
         self.own(handle, body, clean);
         if passed_on {
             self.order.push_oldest(body);
@@ -239,6 +244,13 @@ impl Cache {
         self.owed_bytes = self.owed_bytes.min(self.payload_bytes());
         self.account();
         self.pay_with_clean_pages();
+    }
+
+    /// Remembers what the folded page must be.
+    pub(crate) fn note_check(&mut self, body: BodyId, bytes: &[u8]) {
+        if self.checks {
+            self.bodies.set_check(body, checksum(bytes));
+        }
     }
 
     /// Remembers whose item this is, where the layout will ask.

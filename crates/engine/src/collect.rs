@@ -11,12 +11,11 @@ use pleat_backing::Extent;
 use crate::bodies::{BodyState, DiskCopy};
 use crate::cache::Cache;
 use crate::swap::{Swap, SwapPart};
-use crate::{BodyId, Engine, ReadItem, WriteItem, WriteOutcome, WritePlan};
+use crate::{BodyId, Engine, ReadItem, SwapUnit, WriteItem, WriteOutcome, WritePlan};
 
-/// Clusters are collected once dead bytes are more than this part of the live ones...
+/// Clusters are collected once dead bytes are more than this part of the live ones, and holes given back
+/// once they are more than this part of what is used.
 const DEAD_PART: u64 = 2;
-/// ... and more than so many clusters: small files are let be.
-const DEAD_CLUSTERS: u64 = 16;
 /// Only clusters of which at least an eighth is dead: others yield too little.
 const DEAD_LEAST: u32 = 8;
 /// Most clusters emptied at once.
@@ -71,10 +70,15 @@ impl Engine {
         };
         let unit = u64::from(swap.unit_bytes());
         let idle = swap.space.high_water_bytes() - swap.space.used_bytes();
-        if idle < swap.space.used_bytes() / DEAD_PART + DEAD_CLUSTERS * unit {
+        if idle <= swap.space.used_bytes() / DEAD_PART + swap.settings.slack_bytes {
             return Vec::new();
         }
-        let holes = swap.space.take_holes(unit.max(1 << 16));
+        // One call for each hole: single blocks are not worth it.
+        let least = match swap.settings.unit {
+            SwapUnit::Cluster => unit,
+            SwapUnit::Block => 16 * unit,
+        };
+        let holes = swap.space.take_holes(least);
         self.cache.totals.punched_bytes += holes.iter().map(|&(_, bytes)| bytes).sum::<u64>();
         holes
     }
@@ -84,7 +88,7 @@ impl Swap {
     fn is_mostly_dead(&self) -> bool {
         let unit = u64::from(self.unit_bytes());
         let dead = self.space.used_bytes() - self.live_bytes();
-        let is_large = dead > self.live_bytes() / DEAD_PART && dead > DEAD_CLUSTERS * unit;
+        let is_large = dead > self.live_bytes() / DEAD_PART + self.settings.slack_bytes;
         self.collects() && (is_large || (self.is_short() && dead > unit))
     }
 
@@ -198,7 +202,8 @@ impl Cache {
                 len: item.len,
                 room,
                 codec: item.codec,
-                check: self.bodies.check(item.body),
+                // It was sealed until a moment ago.
+                check: None,
                 moved_from: Some(*item),
             });
             let extent = Extent {

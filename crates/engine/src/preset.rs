@@ -162,6 +162,9 @@ const PRESETS: [Line; 8] = [
     },
 ];
 
+/// A swap file that holds little is let be up to this size.
+const SLACK_BYTES: u64 = 4 << 20;
+
 /// What may be replaced in a preset, as it is written.
 const KEYS: &str = "codec, layout, sizing, admission, clean, threshold, fragment, cluster, spans, \
                     ahead, virtual, run";
@@ -274,6 +277,7 @@ impl Preset {
             overhead_bytes,
             ahead_max: self.ahead_max,
             virtual_percent: self.virtual_percent,
+            slack_bytes: SLACK_BYTES,
             max_bytes,
         }
     }

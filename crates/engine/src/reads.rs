@@ -16,6 +16,8 @@ impl Engine {
             && self.is_current(item);
         if wanted {
             self.cache.totals.read_ahead_pages += u64::from(is_ahead);
+            // The copy in the file may have been folded otherwise than the page was last.
+            self.cache.note_check(item.body, bytes);
             self.cache.landing.add(item.body, bytes, is_ahead);
         }
         wanted

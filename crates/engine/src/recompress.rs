@@ -33,6 +33,7 @@ impl Engine {
             self.copies_made += 1;
             page.ticket = self.copies_made;
             page.codec = packed.codec;
+            page.check = cache.bodies.check(body);
             page.bytes.clear();
             cache.layout.read_into(handle, &mut page.bytes);
             let ticket = page.ticket;
@@ -86,6 +87,7 @@ impl Cache {
         self.totals.recompressed_saved_bytes += u64::from(before.len - packed.len);
         let state = BodyState::Stored { handle, packed };
         self.bodies.set_state(body, state);
+        self.note_check(body, bytes);
         self.owed_bytes = self.owed_bytes.min(self.payload_bytes());
         self.account();
     }

@@ -68,6 +68,8 @@ pub struct SwapSettings {
     /// and every page whose length is not known yet counts as a whole block (cervera99, sections 3.2
     /// and 4.4). Has a meaning only with `max_bytes`.
     pub virtual_percent: Option<u32>,
+    /// So many bytes of the file that hold nothing are let be, however little it holds.
+    pub slack_bytes: u64,
     /// Largest size of the file; `None`: as large as the disk allows.
     pub max_bytes: Option<u64>,
 }

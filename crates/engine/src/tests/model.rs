@@ -23,6 +23,10 @@ enum Step {
         page: u64,
         cut: usize,
     },
+    /// All pages in order, as programs do.
+    Sweep {
+        space: usize,
+    },
     LookUp {
         space: usize,
         page: u64,
@@ -101,6 +105,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (space(), page(), choice()).prop_map(|(space, page, cut)| Read { space, page, cut }),
         12 => (space(), page(), choice()).prop_map(|(space, page, cut)| Write { space, page, cut }),
+        2 => space().prop_map(|space| Sweep { space }),
         6 => (space(), page()).prop_map(|(space, page)| LookUp { space, page }),
         6 => space().prop_map(|space| Answer { space }),
         4 => (space(), page()).prop_map(|(space, page)| TouchUnwatched { space, page }),
@@ -152,6 +157,12 @@ fn apply(world: &mut World, step: Step) {
                 .space(space)
                 .into_iter()
                 .for_each(|space| world.write(space, page_of(page), cut));
+        }
+        Step::Sweep { space } => {
+            for page in FIRST..FIRST + PAGES {
+                let space = world.space(space).into_iter();
+                space.for_each(|space| world.read(space, page_of(page), 0));
+            }
         }
         Step::LookUp { space, page } => {
             world
@@ -258,6 +269,7 @@ fn swap() -> impl Strategy<Value = SwapSettings> {
         overhead_bytes: rest.1,
         ahead_max: rest.2,
         virtual_percent: rest.3,
+        slack_bytes: 0,
         max_bytes,
     })
 }
@@ -350,7 +362,7 @@ fn random_sequences_reach_everything_that_can_happen() {
     );
 }
 
-const CORNERS: usize = 33;
+const CORNERS: usize = 38;
 
 fn corners(counters: &Counters) -> [u64; CORNERS] {
     [
@@ -387,5 +399,10 @@ fn corners(counters: &Counters) -> [u64; CORNERS] {
         counters.growths_denied,
         counters.shrinks_relocated + counters.shrinks_released,
         counters.writes_failed,
+        counters.moved_pages,
+        counters.collected_clusters,
+        counters.punched_bytes,
+        counters.read_ahead_used_pages,
+        counters.read_ahead_wasted_pages,
     ]
 }

@@ -90,6 +90,7 @@ pub(crate) fn clusters() -> SwapSettings {
         overhead_bytes: 0,
         ahead_max: 1,
         virtual_percent: None,
+        slack_bytes: 0,
         max_bytes: None,
     }
 }

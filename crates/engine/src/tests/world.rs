@@ -275,7 +275,9 @@ impl World {
                 check,
             } => {
                 let bytes = &plan.bytes[start as usize..(start + len) as usize];
-                let _ = check;
+                check
+                    .into_iter()
+                    .for_each(|check| assert_eq!(check, pleat_backing::checksum(bytes)));
                 unfold(codec, bytes)
             }
         }
