@@ -115,7 +115,11 @@ impl Landing {
         let Some((body, stamp)) = self.oldest_first.pop_front() else {
             return;
         };
-        if self.pages.get(&body).is_some_and(|page| page.stamp == stamp) {
+        if self
+            .pages
+            .get(&body)
+            .is_some_and(|page| page.stamp == stamp)
+        {
             self.forget(body);
         }
     }
@@ -135,7 +139,11 @@ impl Landing {
         }
         // The list is cut from the front only; nobody waits for what it names in vain.
         while let Some(&(first, stamp)) = self.oldest_first.front() {
-            if self.pages.get(&first).is_some_and(|page| page.stamp == stamp) {
+            if self
+                .pages
+                .get(&first)
+                .is_some_and(|page| page.stamp == stamp)
+            {
                 break;
             }
             self.oldest_first.pop_front();
@@ -167,7 +175,9 @@ impl Landing {
     /// Whether the account is right.
     pub(crate) fn is_valid(&self) -> bool {
         let bytes = self.pages.values();
-        let bytes: u64 = bytes.map(|page| page.bytes.len() as u64 + ENTRY_BYTES).sum();
+        let bytes: u64 = bytes
+            .map(|page| page.bytes.len() as u64 + ENTRY_BYTES)
+            .sum();
         bytes == self.bytes && self.oldest_first.len() >= self.pages.len()
     }
 

@@ -96,6 +96,8 @@ impl Cache {
     /// A clean page leaves memory and is to be folded though there is a copy in the swap file: returns
     /// the body it is part of from now on.
     pub(crate) fn restage(&mut self, copy: BodyId, slot: StagingSlot) -> BodyId {
+        // It may have been read once more after its page was back.
+        self.landing.forget(copy);
         match self.bodies.state(copy) {
             BodyState::OnDisk(disk) if self.bodies.references(copy) == 1 => {
                 let state = BodyState::StagedClean { slot, copy: disk };

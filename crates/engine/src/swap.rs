@@ -220,7 +220,10 @@ impl Swap {
     /// Whether the equations above hold.
     pub(crate) fn is_valid(&self) -> bool {
         let used = self.parts().count() as u64 * u64::from(self.unit_bytes);
-        let live: u64 = self.parts().map(|(_, part)| u64::from(part.live_bytes)).sum();
+        let live: u64 = self
+            .parts()
+            .map(|(_, part)| u64::from(part.live_bytes))
+            .sum();
         used == self.space.used_bytes() && live == self.live_bytes
     }
 }

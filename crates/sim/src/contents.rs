@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use pleat_engine::{FillItem, FillPlan, ReadRequest, WritePlan};
+use pleat_engine::{FillItem, FillPlan, ReadItem, WritePlan};
 use pleat_types::{PageNo, SpaceId, StagingSlot, PAGE_SIZE};
 
 /// A page of a space.
@@ -101,9 +101,9 @@ impl Contents {
         self.frames.insert(page, version);
     }
 
-    /// A page of the swap file is put in place.
-    pub fn fill_read(&mut self, page: Address, request: &ReadRequest) {
-        self.frames.insert(page, self.swap[&request.offset]);
+    /// Marks what was read from the swap file with the version that lies there.
+    pub fn read(&self, item: &ReadItem, bytes: &mut [u8; PAGE_SIZE]) {
+        mark(bytes, self.swap[&item.offset]);
     }
 
     /// A space is gone.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use pleat_engine::{Counters, Engine, FaultAnswer, FillItem, FillPlan, ReadRequest, WritePlan};
+use pleat_engine::{Counters, Engine, FaultAnswer, FillItem, FillPlan, ReadItem, WritePlan};
 use pleat_trace::{Access, ProcessNo, Reference, RegionKind, RegionNo, Source};
 use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot, PAGE_SIZE};
 
@@ -219,7 +219,7 @@ impl Memory {
                     self.place(turn, space, page);
                     return Answer::Placed;
                 }
-                FaultAnswer::Read(request) => return Answer::Reading(self.read(turn, request)),
+                FaultAnswer::Read => return Answer::Reading(self.read(turn)),
                 // Whoever answers the fault folds too when that is what is waited for.
                 FaultAnswer::NoMemory if self.fold_beside(turn) => self.reclaim(turn),
                 FaultAnswer::NoMemory => return Answer::Stalled,
@@ -245,29 +245,42 @@ impl Memory {
                 self.place(turn, space, page);
             }
             FaultAnswer::Fill => self.place(turn, space, page),
-            FaultAnswer::Read(request) => self.place_read(turn, (space, page), request),
+            // What was read had to make way for other pages that were.
+            FaultAnswer::Read => {
+                self.plan.reads.truncate(1);
+                self.land();
+                let again = self.engine.fault(space, page, true, &mut self.plan);
+                assert_eq!(again, FaultAnswer::Fill, "it was just read");
+                self.place(turn, space, page);
+            }
             FaultAnswer::NoMemory => unreachable!("urgent faults are served"),
             FaultAnswer::Wait => return Answer::Leaving(self.back_at((space, page))),
         }
         Answer::Placed
     }
 
-    fn read(&mut self, turn: &mut Turn, request: ReadRequest) -> u64 {
+    /// Reads what the engine planned, in one piece. It lands at once, which only another process that
+    /// wants the same page could notice: this one waits for the device.
+    fn read(&mut self, turn: &mut Turn) -> u64 {
         turn.submit(self.costs.submit_ns);
-        let place = Place::Swap(request.offset);
-        let bytes = u64::from(request.bytes);
+        let (place, bytes) = span(&self.plan.reads);
         let done = self.disk.submit(turn.now, Direction::Read, place, bytes);
-        self.meter.read(done - turn.now, 1);
+        self.meter
+            .read(done - turn.now, self.plan.reads.len() as u64);
         self.tell_costs();
+        self.land();
         done
     }
 
-    fn place_read(&mut self, turn: &mut Turn, page: (SpaceId, PageNo), request: ReadRequest) {
-        self.unfold(turn, request.codec);
-        if let Some(contents) = &mut self.contents {
-            contents.fill_read(page, &request);
+    /// What the engine planned to read was read.
+    fn land(&mut self) {
+        for (nth, item) in self.plan.reads.iter().enumerate() {
+            if let Some(contents) = &self.contents {
+                contents.read(item, &mut self.page);
+            }
+            let bytes = &self.page[..item.len as usize];
+            self.engine.landed(item, bytes, nth > 0);
         }
-        self.engine.filled(page.0, PageRange::new(page.1, 1));
     }
 
     /// Carries the fill plan out.
@@ -350,4 +363,16 @@ impl Memory {
             self.engine.costs(costs);
         }
     }
+}
+
+/// Where pages that are read together lie, and how many bytes that is, gaps included.
+pub(crate) fn span(reads: &[ReadItem]) -> (Place, u64) {
+    let [first, .., last] = reads else {
+        let only = &reads[0];
+        return (Place::Swap(only.offset), u64::from(only.len));
+    };
+    (
+        Place::Swap(first.offset),
+        last.offset + u64::from(last.len) - first.offset,
+    )
 }

@@ -2,12 +2,12 @@
 //! swap file.
 
 use pleat_codec::Folded;
-use pleat_engine::{BodyId, WayOut, WriteOutcome};
+use pleat_engine::{BodyId, WayOut, WriteOutcome, WritePlan};
 use pleat_types::{CodecId, PageNo, SpaceId, StagingSlot, PAGE_SIZE};
 
 use crate::contents::{mark, VERSION_BYTES};
 use crate::disk::{Direction, Place};
-use crate::memory::{Memory, Turn};
+use crate::memory::{span, Memory, Turn};
 
 /// Pages taken in one go, as the pager and the kernel do.
 const BATCH: usize = 32;
@@ -159,13 +159,51 @@ impl Memory {
             if !self.engine.plan_write(&mut plan) {
                 return self.spare_plans.push(plan);
             }
+            self.submit_write(turn, plan);
+        }
+        if self.writing.len() < self.costs.writes_max && self.engine.collect_wanted() {
+            self.collect(turn);
+        }
+    }
+
+    fn submit_write(&mut self, turn: &mut Turn, plan: WritePlan) {
+        turn.submit(self.costs.submit_ns);
+        if let Some(contents) = &mut self.contents {
+            contents.write(&plan);
+        }
+        let (place, bytes) = (Place::Swap(plan.offset), plan.bytes.len() as u64);
+        let done = self.disk.submit(turn.now, Direction::Write, place, bytes);
+        self.writing.push_back((done, plan));
+    }
+
+    /// Empties mostly dead clusters of the swap file: one read for each, and a write behind them.
+    fn collect(&mut self, turn: &mut Turn) {
+        let mut reads = Vec::new();
+        if !self.engine.plan_collect(&mut reads) {
+            return;
+        }
+        let mut pages = Vec::with_capacity(reads.len());
+        for cluster in reads.chunk_by(|one, next| one.serial == next.serial) {
             turn.submit(self.costs.submit_ns);
-            if let Some(contents) = &mut self.contents {
-                contents.write(&plan);
+            let (place, bytes) = span(cluster);
+            self.disk.submit(turn.now, Direction::Read, place, bytes);
+        }
+        for item in &reads {
+            if let Some(contents) = &self.contents {
+                contents.read(item, &mut self.page);
             }
-            let (place, bytes) = (Place::Swap(plan.offset), plan.bytes.len() as u64);
-            let done = self.disk.submit(turn.now, Direction::Write, place, bytes);
-            self.writing.push_back((done, plan));
+            pages.push(self.page[..item.len as usize].to_vec());
+        }
+        let moved: Vec<_> = reads
+            .iter()
+            .zip(&pages)
+            .map(|(item, page)| (*item, &**page))
+            .collect();
+        let mut plan = self.spare_plans.pop().unwrap_or_default();
+        if self.engine.plan_move(&moved, &mut plan) {
+            self.submit_write(turn, plan);
+        } else {
+            self.spare_plans.push(plan);
         }
     }
 

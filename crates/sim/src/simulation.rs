@@ -169,9 +169,10 @@ fn engine(preset: &Preset, setup: &Setup) -> Result<Engine, String> {
         ),
         floor_bytes: 0,
         run_max: preset.run_max,
-        swap: Some(preset.swap(None)),
+        swap: Some(preset.swap(None, 0)),
         tracks_writes: true,
         write_out: preset.write_out,
+        checks: false,
     };
     Ok(Engine::new(settings, preset.parts(memory_bytes)?))
 }

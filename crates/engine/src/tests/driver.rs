@@ -210,9 +210,9 @@ impl World {
 
     /// What was read and is what it should be.
     fn opened(&self, item: &ReadItem, found: &Option<Sealed>) -> Option<Vec<u8>> {
-        let whole = found
-            .as_ref()
-            .filter(|sealed| sealed.serial == item.serial && sealed.bytes.len() == item.len as usize);
+        let whole = found.as_ref().filter(|sealed| {
+            sealed.serial == item.serial && sealed.bytes.len() == item.len as usize
+        });
         let current = self.engine.is_current(item);
         assert!(whole.is_some() || !current, "{item:?} is lost: {found:?}");
         whole.map(|sealed| sealed.bytes.clone())
@@ -253,7 +253,10 @@ impl World {
             .iter()
             .filter_map(|(item, found)| Some((*item, self.opened(item, found)?)));
         let opened: Vec<_> = opened.collect();
-        let moved: Vec<_> = opened.iter().map(|(item, bytes)| (*item, &**bytes)).collect();
+        let moved: Vec<_> = opened
+            .iter()
+            .map(|(item, bytes)| (*item, &**bytes))
+            .collect();
         let mut plan = WritePlan::default();
         if self.engine.plan_move(&moved, &mut plan) {
             self.writing.push(plan);

@@ -8,7 +8,8 @@ use pleat_store::{Full, Growth, Handle, Layout, Usage};
 use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
 
 use crate::{
-    BodyId, Engine, FaultAnswer, FillPlan, Parts, Settings, SwapSettings, SwapUnit, WriteOut, WritePlan,
+    BodyId, Engine, FaultAnswer, FillPlan, Parts, Settings, SwapSettings, SwapUnit, WriteOut,
+    WritePlan,
 };
 
 /// Items side by side without gaps: frames are the payload rounded up, metadata is nothing, and
