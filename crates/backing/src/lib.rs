@@ -17,13 +17,18 @@
 //! # Ok::<(), pleat_backing::BackingError>(())
 //! ```
 
+mod backing;
+mod buffer;
 mod error;
 mod kernel;
 mod page_cache;
 mod region;
 mod slots;
 mod swap_file;
+mod unnamed;
 
+pub use backing::{Backing, Completion, Patience, Queue, Request, Transfer, QUEUE_DEPTH_MAX};
+pub use buffer::Buffer;
 pub use error::{BackingError, Operation, Site};
 pub use page_cache::PAGE_CACHE_BYTES_MAX;
 pub use slots::{Extent, SlotSpace};
