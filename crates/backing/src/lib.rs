@@ -20,7 +20,10 @@
 mod backing;
 mod buffer;
 mod error;
+mod event;
 mod kernel;
+mod mailbox;
+mod memory;
 mod page_cache;
 mod region;
 mod slots;
@@ -30,6 +33,7 @@ mod unnamed;
 pub use backing::{Backing, Completion, Patience, Queue, Request, Transfer, QUEUE_DEPTH_MAX};
 pub use buffer::Buffer;
 pub use error::{BackingError, Operation, Site};
+pub use memory::Memory;
 pub use page_cache::PAGE_CACHE_BYTES_MAX;
 pub use slots::{Extent, SlotSpace};
 pub use swap_file::SwapFile;
