@@ -19,6 +19,7 @@
 
 mod backing;
 mod buffer;
+mod direct;
 mod error;
 mod event;
 mod kernel;
@@ -32,6 +33,7 @@ mod unnamed;
 
 pub use backing::{Backing, Completion, Patience, Queue, Request, Transfer, QUEUE_DEPTH_MAX};
 pub use buffer::Buffer;
+pub use direct::{DirectFile, Rings};
 pub use error::{BackingError, Operation, Site};
 pub use memory::Memory;
 pub use page_cache::PAGE_CACHE_BYTES_MAX;
