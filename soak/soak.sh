@@ -209,8 +209,8 @@ report() {
     local lane=$1 pages high collected moved gc=
     pages=$(figure "$lane" written_pages)
     high=$(figure "$lane" swap_high_water_bytes)
-    collected=$(figure "$lane" swap_collected_units)
-    moved=$(figure "$lane" swap_moved_pages)
+    collected=$(figure "$lane" collected_clusters)
+    moved=$(figure "$lane" moved_pages)
     [ -z "$collected" ] || gc="  collected $collected units, moved ${moved:-0} pages"
     printf '%5d s  %-9s %3d  %-22s %8d pages written, file %4d of %4d MB%s\n' \
         $((EPOCHSECONDS - began)) "$lane" "$2" "$3" "$pages" $((high >> 20)) $((6 * budget_mb[$lane])) "$gc"

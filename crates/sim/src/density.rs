@@ -17,6 +17,8 @@ const PAGES_MIN: usize = 16384;
 /// Memory is this part of the pages.
 const MEMORY_SHARE: u64 = 8;
 const MEMORY_MIN: u64 = 1 << 20;
+/// What `pleat run` adds to each page in the file, where there is room: it is encrypted.
+const SEALED_BYTES: u32 = 16;
 /// Pages taken in one go.
 const BATCH: usize = 32;
 /// A limit on what can only go wrong by a bug: rounds of taking and writing without any progress.
@@ -142,9 +144,10 @@ impl Filler {
             reserve_bytes: budget_bytes / 16,
             floor_bytes: 0,
             run_max: 1,
-            swap: Some(preset.swap(None)),
+            swap: Some(preset.swap(None, SEALED_BYTES)),
             tracks_writes: false,
             write_out: preset.write_out,
+            checks: false,
         };
         let mut engine = Engine::new(settings, preset.parts(budget_bytes)?);
         Ok(Filler {
