@@ -1,12 +1,14 @@
 //! What can go wrong with the swap file, told so that the user knows what to do about it.
 //!
-//! Every error names the operation, the directory, the place in the file and a remedy. The engine
+//! Every error names the operation, the store (with its directory), the place in it and a remedy. The engine
 //! looks at the variant: a full disk is the end of growth, a lost write is the end of the job.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::backing::Transfer;
 
 /// What was being done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +32,29 @@ pub enum Operation {
 pub struct Site {
     /// What was being done.
     pub operation: Operation,
-    /// The directory the swap file is in.
-    pub dir: PathBuf,
+    /// What the store is and where it lies: "swap file in /var/tmp".
+    pub name: String,
     /// First byte of the range in question, if there is one.
     pub offset: Option<u64>,
+}
+
+impl Site {
+    pub(crate) fn of(name: &str, operation: Operation, offset: u64) -> Self {
+        Site {
+            operation,
+            name: name.to_owned(),
+            offset: Some(offset),
+        }
+    }
+}
+
+impl From<Transfer> for Operation {
+    fn from(transfer: Transfer) -> Self {
+        match transfer {
+            Transfer::Read => Operation::Read,
+            Transfer::Write => Operation::Write,
+        }
+    }
 }
 
 impl fmt::Display for Site {
@@ -46,7 +67,7 @@ impl fmt::Display for Site {
             Operation::Punch => "freeing disk blocks",
             Operation::Inspect => "asking for free space",
         };
-        write!(f, "swap file in {}, {doing}", self.dir.display())?;
+        write!(f, "{}, {doing}", self.name)?;
         match self.offset {
             Some(offset) => write!(f, " at byte {offset}"),
             None => Ok(()),
@@ -84,6 +105,18 @@ pub enum BackingError {
         "{0}: the file is shorter than what was written to it; is something else changing it?"
     )]
     Truncated(Site),
+    /// A transfer has been under way for so long that nobody expects its end any more. What it
+    /// would have done is not known, and it may still do it.
+    #[error(
+        "{site}: no answer for {} s; check the disk (dmesg) and choose another --swap-dir",
+        .waited.as_secs()
+    )]
+    Stuck {
+        /// Where it happened.
+        site: Site,
+        /// How long there has been no answer.
+        waited: Duration,
+    },
     /// Anything else the system answered.
     #[error("{site}: {source}; choose another, writable --swap-dir")]
     Other {
@@ -95,6 +128,16 @@ pub enum BackingError {
 }
 
 impl BackingError {
+    /// For whoever watches over transfers: the one at `offset` of the store called `name` has had
+    /// no answer for as long as `waited`.
+    #[must_use]
+    pub fn stuck(name: &str, transfer: Transfer, offset: u64, waited: Duration) -> Self {
+        BackingError::Stuck {
+            site: Site::of(name, transfer.into(), offset),
+            waited,
+        }
+    }
+
     pub(crate) fn new(site: Site, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::ENOSPC) => BackingError::NoSpace(site),
@@ -112,11 +155,7 @@ mod tests {
     use super::*;
 
     fn told(errno: i32) -> String {
-        let site = Site {
-            operation: Operation::Write,
-            dir: PathBuf::from("/var/swap"),
-            offset: Some(4096),
-        };
+        let site = Site::of("swap file in /var/swap", Operation::Write, 4096);
         BackingError::new(site, io::Error::from_raw_os_error(errno)).to_string()
     }
 
@@ -131,5 +170,16 @@ mod tests {
             assert!(told(errno).starts_with("swap file in /var/swap, writing at byte 4096: "));
             assert!(told(errno).contains("--swap-dir"), "{}", told(errno));
         }
+    }
+
+    #[test]
+    fn a_transfer_without_answer_says_for_how_long() {
+        let waited = Duration::from_secs(30);
+        let error = BackingError::stuck("swap file in /var/swap", Transfer::Read, 8192, waited);
+        assert_eq!(
+            error.to_string(),
+            "swap file in /var/swap, reading at byte 8192: no answer for 30 s; check the disk \
+             (dmesg) and choose another --swap-dir"
+        );
     }
 }

@@ -62,6 +62,65 @@ pub fn free_bytes(file: &File) -> io::Result<u64> {
     Ok(answer.f_bavail.saturating_mul(answer.f_frsize))
 }
 
+/// How long this process may make a file (`ulimit -f`); beyond, a signal kills it.
+pub fn file_bytes_max() -> io::Result<u64> {
+    let mut answer = MaybeUninit::<libc::rlimit64>::uninit();
+    retry_interrupted(|| {
+        // SAFETY: `answer` is writable and as large as the call expects.
+        unsafe { libc::getrlimit64(libc::RLIMIT_FSIZE, answer.as_mut_ptr()) }
+    })?;
+    // SAFETY: the call succeeded, so it has filled `answer`.
+    Ok(unsafe { answer.assume_init() }.rlim_cur)
+}
+
+/// Lets every later transfer go past the page cache (O_DIRECT). False where the file system cannot.
+///
+/// Set afterwards and not on opening: an open that is refused for O_DIRECT has made the file by then,
+/// and would leave it behind under its name.
+pub fn bypass_page_cache(file: &File) -> io::Result<bool> {
+    match set_flags(file, flags(file)? | libc::O_DIRECT) {
+        Err(error) if is_unsupported(&error) => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+/// The opposite of `bypass_page_cache`.
+pub fn use_page_cache(file: &File) -> io::Result<()> {
+    set_flags(file, flags(file)? & !libc::O_DIRECT)
+}
+
+fn flags(file: &File) -> io::Result<libc::c_int> {
+    // SAFETY: no memory is passed; the descriptor is open for as long as `file` is borrowed.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) } {
+        flags @ 0.. => Ok(flags),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn set_flags(file: &File, flags: libc::c_int) -> io::Result<()> {
+    retry_interrupted(|| {
+        // SAFETY: no memory is passed; the descriptor is open for as long as `file` is borrowed.
+        unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) }
+    })
+}
+
+/// Lets pass what says that this file system or sandbox has no such call: the kernel then writes
+/// back when it sees fit.
+pub fn where_supported(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if is_unsupported(&error) => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether the answer says that there is no such call here, and nothing about the disk.
+pub fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE | libc::EOPNOTSUPP | libc::EPERM)
+    )
+}
+
 fn sync_range(file: &File, offset: u64, bytes: u64, flags: libc::c_uint) -> io::Result<()> {
     let (offset, bytes) = (signed(offset)?, signed(bytes)?);
     retry_interrupted(|| {

@@ -95,10 +95,11 @@ impl PageCache {
             return Ok(());
         };
         for (offset, bytes) in start {
-            failed_write(kernel::start_write_back(file, offset, bytes)).map_err(|e| (offset, e))?;
+            kernel::where_supported(kernel::start_write_back(file, offset, bytes))
+                .map_err(|e| (offset, e))?;
         }
         for (offset, bytes) in finish {
-            failed_write(kernel::finish_write_back(file, offset, bytes))
+            kernel::where_supported(kernel::finish_write_back(file, offset, bytes))
                 .map_err(|e| (offset, e))?;
             drop_whole_pages(file, offset, bytes);
         }
@@ -113,7 +114,7 @@ impl PageCache {
     /// # Errors
     /// A write that was accepted earlier failed on its way to the disk.
     pub fn read(&self, file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-        failed_write(kernel::check_write_back(file, offset, bytes))?;
+        kernel::where_supported(kernel::check_write_back(file, offset, bytes))?;
         let (first, end) = whole_pages(offset, bytes);
         let held = self.read_bytes.fetch_add(end - first, Ordering::Relaxed);
         if held >= READ_STEP_BYTES {
@@ -134,22 +135,6 @@ fn drop_whole_pages(file: &File, offset: u64, bytes: u64) {
 /// in part.
 fn whole_pages(offset: u64, bytes: u64) -> (u64, u64) {
     (offset / PAGE * PAGE, (offset + bytes).div_ceil(PAGE) * PAGE)
-}
-
-/// Lets pass what says that this file system or sandbox has no such call: the kernel then writes
-/// back when it sees fit.
-fn failed_write(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(error) if is_unsupported(&error) => Ok(()),
-        other => other,
-    }
-}
-
-fn is_unsupported(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE | libc::EOPNOTSUPP | libc::EPERM)
-    )
 }
 
 #[cfg(test)]

@@ -11,20 +11,17 @@
 use crate::error::{BackingError, Operation, Site};
 use crate::kernel;
 use crate::page_cache::PageCache;
-use std::collections::hash_map::RandomState;
-use std::fs::{self, File, OpenOptions};
-use std::hash::BuildHasher;
+use crate::unnamed;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-const NAME_ATTEMPTS_MAX: u32 = 16;
 
 /// An open swap file. All methods may be called from several threads at once.
 pub struct SwapFile {
     file: File,
-    dir: PathBuf,
+    name: String,
     page_cache: PageCache,
     /// A write that was accepted has failed since; never reset.
     lost: AtomicBool,
@@ -36,23 +33,9 @@ impl SwapFile {
     /// # Errors
     /// Whatever the system answers, when `dir` is no directory one can write to.
     pub fn create(dir: &Path) -> Result<SwapFile, BackingError> {
-        let file = open_unnamed(dir)
-            .or_else(|error| match error.raw_os_error() {
-                // File systems without O_TMPFILE, and kernels that see only its O_DIRECTORY part.
-                Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL) => open_and_unlink(dir),
-                _ => Err(error),
-            })
-            .map_err(|error| {
-                let site = Site {
-                    operation: Operation::Create,
-                    dir: dir.to_owned(),
-                    offset: None,
-                };
-                BackingError::new(site, error)
-            })?;
         Ok(SwapFile {
-            file,
-            dir: dir.to_owned(),
+            file: unnamed::create(dir)?,
+            name: unnamed::name_in(dir),
             page_cache: PageCache::default(),
             lost: AtomicBool::new(false),
         })
@@ -127,42 +110,10 @@ impl SwapFile {
     fn site(&self, operation: Operation, offset: Option<u64>) -> Site {
         Site {
             operation,
-            dir: self.dir.clone(),
+            name: self.name.clone(),
             offset,
         }
     }
-}
-
-/// A file that never has a name. O_EXCL keeps it from being given one. (std adds O_CLOEXEC.)
-fn open_unnamed(dir: &Path) -> io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .custom_flags(libc::O_TMPFILE | libc::O_EXCL)
-        .open(dir)
-}
-
-/// The same where the file system needs a name: one that nobody can guess, for a moment.
-fn open_and_unlink(dir: &Path) -> io::Result<File> {
-    let mut last = io::Error::from_raw_os_error(libc::EEXIST);
-    for attempt in 0..NAME_ATTEMPTS_MAX {
-        let name = format!(".pleat-swap-{:016x}", RandomState::new().hash_one(attempt));
-        let path = dir.join(name);
-        let opened = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path);
-        match opened {
-            Ok(file) => return fs::remove_file(&path).map(|()| file),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(last)
 }
 
 #[cfg(test)]
@@ -196,20 +147,6 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_find_or_open_the_file() {
-        let dir = tempfile::tempdir().unwrap();
-        for file in [
-            open_unnamed(dir.path()).unwrap(),
-            open_and_unlink(dir.path()).unwrap(),
-        ] {
-            let metadata = file.metadata().unwrap();
-            assert_eq!(metadata.mode() & 0o777, 0o600);
-            assert_eq!(metadata.nlink(), 0);
-        }
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
-
-    #[test]
     fn a_read_past_the_end_is_an_error_not_a_short_page() {
         let dir = tempfile::tempdir().unwrap();
         let swap = SwapFile::create(dir.path()).unwrap();
@@ -219,19 +156,6 @@ mod tests {
             matches!(answer, Err(BackingError::Truncated(_))),
             "{answer:?}"
         );
-    }
-
-    #[test]
-    fn a_directory_that_is_not_there_is_named_with_a_remedy() {
-        let message = SwapFile::create(Path::new("/nonexistent/dir"))
-            .err()
-            .unwrap()
-            .to_string();
-        assert!(
-            message.contains("/nonexistent/dir, creating it"),
-            "{message}"
-        );
-        assert!(message.contains("--swap-dir"), "{message}");
     }
 
     #[test]
