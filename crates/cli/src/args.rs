@@ -221,6 +221,12 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_swap: bool,
 
+    /// Write pages to the swap file as they are, with a checksum, instead of encrypted: saves a little
+    /// CPU time, but what was in the program's memory, passwords included, lies readable on the disk
+    /// until it is overwritten
+    #[arg(long)]
+    pub swap_plain: bool,
+
     #[arg(long, value_name = "NAME", help = preset_help())]
     pub preset: Option<String>,
 
@@ -231,6 +237,11 @@ pub struct RunArgs {
     /// fits into the budget, at the cost of CPU time and of slower faults on such pages
     #[arg(long)]
     pub recompress: bool,
+
+    /// Keep a checksum of every compressed page in memory, and end the job when one is not what it was:
+    /// for machines whose memory is in doubt. (Pages in the swap file are always checked)
+    #[arg(long)]
+    pub paranoid: bool,
 
     /// Write every counter as JSON to FILE at the end, also when the job failed
     #[arg(long, value_name = "FILE")]

@@ -92,6 +92,7 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
         swap: settings.swap.clone(),
         codec: settings.codec.clone(),
         recompress: settings.recompress,
+        checks: settings.paranoid,
         preset: settings.preset.clone(),
         record: record.map(|(file, recording)| Record {
             file,

@@ -6,7 +6,7 @@
 
 use crate::args::RunArgs;
 use crate::budget::{Budget, MachineMemory};
-use crate::pager::Swap;
+use crate::pager::{Place, Protection, Swap};
 use crate::size::{human, parse_amount, parse_size, SizeError};
 use crate::swap_dir::{self, SwapDirError};
 use pleat_codec::{Choice, UnknownChoice};
@@ -29,6 +29,8 @@ pub struct Settings {
     pub codec: Arc<Choice>,
     /// Whether pages that stay cold are compressed again.
     pub recompress: bool,
+    /// Whether compressed pages in memory are checked.
+    pub paranoid: bool,
     /// The trace to record.
     pub record: Option<Recording>,
     /// Where the JSON goes.
@@ -138,6 +140,7 @@ impl Settings {
             preset,
             codec: Arc::new(codec),
             recompress: raw.recompress,
+            paranoid: raw.paranoid,
             record,
             verbosity: verbosity(&raw),
             program: raw.program,
@@ -197,7 +200,15 @@ fn resolve_swap(
             .ok()
             .map(|found| found.path),
     };
-    Ok(dir.map(|dir| Swap { dir, max_bytes }))
+    let protection = match raw.swap_plain {
+        true => Protection::Checked,
+        false => Protection::Encrypted,
+    };
+    Ok(dir.map(|dir| Swap {
+        place: Place::Dir(dir),
+        max_bytes,
+        protection,
+    }))
 }
 
 fn swap_max(text: &str) -> Result<u64, SettingsError> {
@@ -291,7 +302,9 @@ mod tests {
     fn nothing_given_means_the_defaults_and_no_warning() {
         let settings = resolve(|_| ()).unwrap();
         assert_eq!(settings.budget.bytes, 800 << 20);
-        assert_eq!(settings.swap.unwrap().dir, Path::new("/var/tmp"));
+        let swap = settings.swap.unwrap();
+        assert!(matches!(swap.place, Place::Dir(dir) if dir == Path::new("/var/tmp")));
+        assert_eq!(swap.protection, Protection::Encrypted);
         assert_eq!(settings.preset.name, preset_names()[0]);
         assert_eq!(settings.codec.name(), settings.preset.codec);
         assert_eq!(settings.verbosity, Verbosity::Normal);
@@ -340,6 +353,14 @@ mod tests {
             "--no-swap wins over --swap-dir"
         );
         assert!(refusal(|raw| raw.swap_max = Some("0".into())).contains("--no-swap"));
+    }
+
+    #[test]
+    fn pages_are_encrypted_on_disk_and_not_checked_in_memory_unless_told_otherwise() {
+        let plain = resolve(|raw| raw.swap_plain = true).unwrap();
+        assert_eq!(plain.swap.unwrap().protection, Protection::Checked);
+        assert!(!plain.paranoid);
+        assert!(resolve(|raw| raw.paranoid = true).unwrap().paranoid);
     }
 
     #[test]

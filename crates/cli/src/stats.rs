@@ -4,7 +4,7 @@
 //! written at the end whatever happened. `docs/stats.md` explains each field; a test here compares
 //! the two in both directions.
 
-use crate::pager::{Ending, Outcome, Report, RunError};
+use crate::pager::{Ending, Outcome, Place, Protection, Report, RunError};
 use crate::settings::Settings;
 use serde::Serialize;
 use std::fs::File;
@@ -75,9 +75,11 @@ struct SettingsStats<'a> {
     budget_reason: &'a str,
     swap_dir: Option<String>,
     swap_max_bytes: Option<u64>,
+    swap_protection: Option<&'static str>,
     preset: &'a str,
     codec: &'a str,
     recompress: bool,
+    paranoid: bool,
     layout: &'a str,
     sizing: &'a str,
     admission: &'a str,
@@ -106,11 +108,16 @@ impl<'a> Stats<'a> {
             settings: SettingsStats {
                 budget_bytes: settings.budget.bytes,
                 budget_reason: &settings.budget.reason,
-                swap_dir: swap.map(|swap| swap.dir.to_string_lossy().into_owned()),
+                swap_dir: swap.and_then(|swap| swap_dir(&swap.place)),
                 swap_max_bytes: swap.and_then(|swap| swap.max_bytes),
+                swap_protection: swap.map(|swap| match swap.protection {
+                    Protection::Encrypted => "encrypted",
+                    Protection::Checked => "checked",
+                }),
                 preset: &settings.preset.name,
                 codec: settings.codec.name(),
                 recompress: settings.recompress,
+                paranoid: settings.paranoid,
                 layout: &settings.preset.layout,
                 sizing: &settings.preset.sizing,
                 admission: &settings.preset.admission,
@@ -118,6 +125,13 @@ impl<'a> Stats<'a> {
             ending: EndingStats::of(result),
             report: result.as_ref().ok().map(|outcome| &outcome.report),
         }
+    }
+}
+
+fn swap_dir(place: &Place) -> Option<String> {
+    match place {
+        Place::Dir(dir) => Some(dir.to_string_lossy().into_owned()),
+        Place::Given(_) => None,
     }
 }
 

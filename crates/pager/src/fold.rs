@@ -2,6 +2,7 @@
 
 use crate::reclaim;
 use crate::shared::{FoldJob, Shared};
+use pleat_backing::checksum;
 use pleat_codec::{Folded, Folder, PageKind};
 use pleat_engine::ColdPage;
 use pleat_sys::process::give_back_free_memory;
@@ -126,6 +127,10 @@ impl Press {
         if !shared.engine().choose_cold(&mut self.cold) {
             return false;
         }
+        if let Err(why) = check(&self.cold.bytes, self.cold.check) {
+            shared.fail(why);
+            return false;
+        }
         let bytes = &mut self.bytes[0];
         match self.folder.refold(self.cold.codec, &self.cold.bytes, bytes) {
             Ok(result) => {
@@ -136,10 +141,26 @@ impl Press {
                 let mut engine = shared.engine();
                 engine.recompressed(&self.cold, result, &bytes[..len]);
             }
-            Err(error) => shared.fail(error.to_string()),
+            Err(error) => shared.fail(damaged(&error.to_string())),
         }
         true
     }
+}
+
+/// Whether folded bytes are what they were when they were folded, where that can be told.
+///
+/// # Errors
+/// Why the job has to end.
+pub fn check(bytes: &[u8], expected: Option<u64>) -> Result<(), String> {
+    match expected {
+        Some(sum) if checksum(bytes) != sum => Err(damaged("a compressed page has changed")),
+        _ => Ok(()),
+    }
+}
+
+/// Why the job ends when a compressed page is not what it was.
+pub fn damaged(what: &str) -> String {
+    format!("memory is damaged: {what}; test it (memtest86+), or report this as a bug of pleat")
 }
 
 /// The life of a folding thread.

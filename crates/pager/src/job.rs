@@ -1,28 +1,26 @@
 //! A job from start to end: everything is set up here, then the supervisor runs.
 
 use crate::cgroup::page_cache_room;
-use crate::pace::Pace;
 use crate::record::Recorder;
 use crate::report::{Live, Report};
-use crate::shared::{lock, Folds, Gate, Shared};
+use crate::shared::{self, lock, Shared};
+use crate::store::SwapStore;
 use crate::supervisor::Supervisor;
-use crate::{fold, meters, write};
-use pleat_backing::SwapFile;
+use crate::{fold, write};
+use pleat_backing::{Backing, Protection};
 use pleat_codec::Choice;
 use pleat_engine::{Engine, Preset, Settings};
 use pleat_sys::channel::Listener;
 use pleat_sys::keeper::Keeper;
-use pleat_sys::process::Bell;
 use pleat_sys::signals::{self, Signals};
 use pleat_types::PAGE_SIZE;
-use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// What the supervisor itself needs before the program has a single page.
@@ -45,6 +43,8 @@ pub struct Job {
     pub recompress: bool,
     /// Layout, sizing, admission and write-out of the compressed cache. (Its codec is not looked at.)
     pub preset: Preset,
+    /// Whether compressed pages in memory keep a checksum, by which it is seen that memory was damaged.
+    pub checks: bool,
     /// A trace of the job's page references, if wanted.
     pub record: Option<Record>,
     /// The agent library.
@@ -56,12 +56,23 @@ pub struct Job {
 }
 
 /// A swap file.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Swap {
-    /// Its directory.
-    pub dir: PathBuf,
+    /// Where it lies.
+    pub place: Place,
     /// Its largest size; `None`: as the disk allows.
     pub max_bytes: Option<u64>,
+    /// What keeps its pages from being read, or taken for others.
+    pub protection: Protection,
+}
+
+/// Where a swap file lies.
+#[derive(Clone)]
+pub enum Place {
+    /// In this directory.
+    Dir(PathBuf),
+    /// There: something else than a file.
+    Given(Arc<dyn Backing>),
 }
 
 /// A trace to be recorded.
@@ -217,51 +228,33 @@ fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32
     let name = socket_name().map_err(other("draw a random name"))?;
     let listener = Listener::bind(&name).map_err(other("listen for processes"))?;
     signals::adopt_orphans();
-    let swap = match &job.swap {
-        Some(swap) => Some(SwapFile::create(&swap.dir).map_err(|e| RunError::Swap(e.to_string()))?),
-        None => None,
-    };
-    let shared = Arc::new(Shared {
-        engine: Mutex::new(make_engine(job)?),
-        may_spin: AtomicBool::new(Shared::spins_here() > 0),
-        spins: Shared::spins_here(),
+    let swap = job.swap.as_ref().map(SwapStore::open).transpose()?;
+    let parts = shared::Parts {
+        engine: make_engine(job, swap.as_ref())?,
         swap,
         codec: job.codec.clone(),
-        pace: Pace::new(std::thread::available_parallelism().map_or(1, usize::from)),
         recorder: start_recorder(job)?,
         recompress: job.recompress,
-        set_aside_bytes: AtomicU64::new(0),
-        is_set_aside: AtomicBool::new(false),
-        folds: Folds::default(),
-        writer: Gate::default(),
-        links: Mutex::new(Vec::new()),
-        by_pid: Mutex::new(HashMap::new()),
-        rings: RwLock::new(Vec::new()),
-        meters: meters::Meters::default(),
-        starving: AtomicU64::new(0),
-        swap_error: Mutex::new(None),
-        failure: Mutex::new(None),
-        main_bell: Bell::new().map_err(other("make an event descriptor"))?,
-        over: AtomicBool::new(false),
-    });
+    };
+    let shared = Shared::new(parts).map_err(other("make an event descriptor"))?;
+    let shared = Arc::new(shared);
     let program = spawn(job, &name, signals)?;
     Ok((shared, listener, program))
 }
 
-fn make_engine(job: &Job) -> Result<Engine, RunError> {
+fn make_engine(job: &Job, store: Option<&SwapStore>) -> Result<Engine, RunError> {
     let reserve = (job.budget_bytes / 100).clamp(RESERVE_MIN, RESERVE_MAX);
+    let swap_max = job.swap.as_ref().and_then(|swap| swap.max_bytes);
     let settings = Settings {
         budget_bytes: job.budget_bytes - page_cache_room(job.budget_bytes),
         reserve_bytes: reserve,
         floor_bytes: reserve / 4 * 3,
         run_max: job.run_max(),
-        swap: job
-            .swap
-            .as_ref()
-            .map(|swap| job.preset.swap(swap.max_bytes)),
+        swap: store.map(|store| job.preset.swap(swap_max, store.seal.overhead_bytes())),
         // Nobody tells when a program writes to a page.
         tracks_writes: false,
         write_out: job.preset.write_out,
+        checks: job.checks,
     };
     let parts = job.preset.parts(job.budget_bytes);
     let mut engine = Engine::new(settings, parts.map_err(RunError::Other)?);

@@ -5,13 +5,14 @@
 //! - the main thread (`supervisor`) starts the program, hears from new processes, passes signals on,
 //!   and measures memory (`census`); when memory runs short it has processes managed;
 //! - each managed address space has a thread (`space`) that answers its faults and follows its events;
-//! - folding threads (`fold`) compress what was taken away, a writing thread (`write`) moves the
-//!   oldest to the swap file; `reclaim` chooses what goes next;
+//! - folding threads (`fold`) compress what was taken away, a writing thread (`write`, `collect`)
+//!   moves the oldest to the swap file (`store`); `reclaim` chooses what goes next;
 //! - `record` writes a trace of the job's faults, if asked to.
 #![forbid(unsafe_op_in_unsafe_fn)]
 
 mod census;
 mod cgroup;
+mod collect;
 mod fold;
 mod job;
 mod meters;
@@ -21,9 +22,11 @@ mod record;
 mod report;
 mod shared;
 mod space;
+mod store;
 mod supervisor;
 mod write;
 
-pub use job::{run, Ending, Job, Outcome, Record, RunError, Swap};
+pub use job::{run, Ending, Job, Outcome, Place, Record, RunError, Swap};
 pub use meters::Reading;
+pub use pleat_backing::Protection;
 pub use report::{Hits, Live, Report};

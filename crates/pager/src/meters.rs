@@ -76,12 +76,20 @@ meters! {
     unmanaged_processes,
     /// Mappings registered with a userfaultfd.
     registered_mappings,
-    /// Pages read back from the swap file.
+    /// Reads from the swap file that a fault waited for.
     swap_reads,
-    /// Clusters written to the swap file.
+    /// Bytes that these read, with what lay between the pages.
+    swap_read_bytes,
+    /// Microseconds from the start of each of these reads to its end, in all.
+    swap_read_us,
+    /// Clusters written to the swap file, collected ones included.
     swap_writes,
     /// Bytes written to the swap file.
     swap_written_bytes,
+    /// Collections of what was still wanted in mostly dead clusters of the swap file.
+    swap_collections,
+    /// Bytes read for these.
+    swap_collected_bytes,
     /// Page references written to the trace of --record.
     recorded_references,
     /// Times a space's thread was moved to another CPU to follow the program.

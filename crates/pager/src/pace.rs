@@ -45,9 +45,9 @@ impl Pace {
         self.note(&self.hit, took, pages);
     }
 
-    /// A page was filled from the swap file.
-    pub fn read(&self, took: Duration) {
-        self.note(&self.read, took, 1);
+    /// So many pages were read from the swap file at once.
+    pub fn read(&self, took: Duration, pages: u64) {
+        self.note(&self.read, took, pages);
     }
 
     /// So many pages were written to the swap file.
@@ -93,7 +93,7 @@ mod tests {
         let pace = Pace::new(2);
         assert_eq!(pace.due(), None);
         for _ in 0..EVERY {
-            pace.read(Duration::from_millis(1));
+            pace.read(Duration::from_millis(4), 4);
             pace.filled(Duration::from_micros(32), 16);
         }
         let costs = pace.due().unwrap();

@@ -6,15 +6,17 @@
 use crate::meters::Meters;
 use crate::pace::Pace;
 use crate::record::Recorder;
-use pleat_backing::SwapFile;
+use crate::store::SwapStore;
 use pleat_codec::Choice;
 use pleat_engine::{BodyId, Engine};
 use pleat_sys::channel::Channel;
-use pleat_sys::process::Bell;
+use pleat_sys::process::{readable, wait, Bell};
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
 use pleat_types::{PageNo, SpaceId, StagingSlot};
 use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use std::time::Duration;
@@ -29,10 +31,10 @@ pub struct Shared {
     pub engine: Mutex<Engine>,
     /// Whether a folding thread may spin: the first that asks, where there are CPUs enough.
     pub may_spin: AtomicBool,
-    /// See [`Shared::spins_here`].
+    /// How long to look for a lock before sleeping; 0 with one CPU.
     pub spins: u32,
     /// The swap file, if there is one.
-    pub swap: Option<SwapFile>,
+    pub swap: Option<SwapStore>,
     /// Which codec folds which page.
     pub codec: Arc<Choice>,
     /// What pages cost.
@@ -78,7 +80,52 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// and being woken costs tens of them where CPUs are virtual.
 const SPINS: u32 = 4000;
 
+/// What a job brings along for [`Shared`].
+pub struct Parts {
+    /// The page cache.
+    pub engine: Engine,
+    /// The swap file, if there is one.
+    pub swap: Option<SwapStore>,
+    /// Which codec folds which page.
+    pub codec: Arc<Choice>,
+    /// Where page references go, if they are recorded.
+    pub recorder: Option<Recorder>,
+    /// Whether pages that stay cold are compressed again.
+    pub recompress: bool,
+}
+
 impl Shared {
+    /// What threads share that have not begun yet.
+    ///
+    /// # Errors
+    /// When no descriptor can be had.
+    pub fn new(parts: Parts) -> io::Result<Shared> {
+        let spins = Shared::spins_here();
+        Ok(Shared {
+            engine: Mutex::new(parts.engine),
+            may_spin: AtomicBool::new(spins > 0),
+            spins,
+            swap: parts.swap,
+            codec: parts.codec,
+            pace: Pace::new(std::thread::available_parallelism().map_or(1, usize::from)),
+            recorder: parts.recorder,
+            recompress: parts.recompress,
+            set_aside_bytes: AtomicU64::new(0),
+            is_set_aside: AtomicBool::new(false),
+            folds: Folds::default(),
+            writer: Gate::new()?,
+            links: Mutex::new(Vec::new()),
+            by_pid: Mutex::new(HashMap::new()),
+            rings: RwLock::new(Vec::new()),
+            meters: Meters::default(),
+            starving: AtomicU64::new(0),
+            swap_error: Mutex::new(None),
+            failure: Mutex::new(None),
+            main_bell: Bell::new()?,
+            over: AtomicBool::new(false),
+        })
+    }
+
     /// The engine, locked.
     pub fn engine(&self) -> MutexGuard<'_, Engine> {
         for _ in 0..self.spins {
@@ -97,7 +144,7 @@ impl Shared {
     }
 
     /// How long to spin on this machine: with one CPU, the holder cannot run meanwhile.
-    pub fn spins_here() -> u32 {
+    fn spins_here() -> u32 {
         match std::thread::available_parallelism() {
             Ok(cpus) if cpus.get() > 1 => SPINS,
             _ => 0,
@@ -350,27 +397,40 @@ impl Folds {
     }
 }
 
-/// A thread waits here until it is wanted.
-#[derive(Default)]
+/// A thread waits here until it is wanted, or something of its own has ended.
 pub struct Gate {
-    open: Mutex<bool>,
-    changed: Condvar,
+    bell: Bell,
+    /// It rings: whoever opens the gate once more need not.
+    is_open: AtomicBool,
 }
 
 impl Gate {
-    /// Lets the thread through once.
-    pub fn open(&self) {
-        *lock(&self.open) = true;
-        self.changed.notify_one();
+    /// A closed gate.
+    ///
+    /// # Errors
+    /// When no descriptor can be had.
+    pub fn new() -> io::Result<Gate> {
+        Ok(Gate {
+            bell: Bell::new()?,
+            is_open: AtomicBool::new(false),
+        })
     }
 
-    /// Waits to be let through, or for `limit`.
-    pub fn wait(&self, limit: Duration) {
-        let mut open = lock(&self.open);
-        if !*open {
-            let waited = self.changed.wait_timeout(open, limit);
-            open = waited.unwrap_or_else(PoisonError::into_inner).0;
+    /// Lets the thread through once.
+    pub fn open(&self) {
+        if !self.is_open.swap(true, Ordering::AcqRel) {
+            self.bell.ring();
         }
-        *open = false;
+    }
+
+    /// Waits to be let through, for `other` to be readable, or for `limit`. The thread is to look for all
+    /// that there is to do afterwards: who finds the gate open counts on that.
+    pub fn wait(&self, other: RawFd, limit: Duration) {
+        let mut fds = [readable(self.bell.as_raw_fd()), readable(other)];
+        wait(&mut fds, Some(limit));
+        if fds[0].revents != 0 {
+            self.bell.hush();
+            self.is_open.store(false, Ordering::Release);
+        }
     }
 }

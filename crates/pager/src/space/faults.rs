@@ -5,9 +5,10 @@
 //! wake 1 us. `cargo bench`-free: `pleat run --stats` shows faults and stall time.
 
 use super::{Ended, Space};
+use crate::fold;
 use crate::reclaim;
 use crate::shared::Shared;
-use pleat_engine::{FaultAnswer, FillItem, FillPlan, ReadRequest};
+use pleat_engine::{FaultAnswer, FillItem, FillPlan};
 use pleat_sys::uffd::FillError;
 use pleat_sys::{process, procfs};
 use pleat_trace::Access;
@@ -55,6 +56,8 @@ pub(super) enum Later {
     Leaving,
     /// No memory is free.
     Memory,
+    /// The page, or another in its place, is read from the swap file; which read.
+    Reading(u64),
 }
 
 /// What a fault on one of the doorbell pages announces.
@@ -83,12 +86,13 @@ impl Fault {
         self.why == Later::Memory
     }
 
-    /// How long to sleep before trying again without having been called.
-    pub(super) fn patience(&self) -> Duration {
+    /// How long to sleep before trying again without having been called; `None`: until that.
+    pub(super) fn patience(&self) -> Option<Duration> {
         match self.why {
-            Later::Event => Duration::from_micros(50),
-            Later::Leaving => Duration::from_millis(5),
-            Later::Memory => Duration::from_micros(500),
+            Later::Event => Some(Duration::from_micros(50)),
+            Later::Leaving => Some(Duration::from_millis(5)),
+            Later::Memory => Some(Duration::from_micros(500)),
+            Later::Reading(_) => None,
         }
     }
 }
@@ -155,6 +159,10 @@ impl Space {
     /// Tries the faults put off once more.
     pub(super) fn retry_deferred(&mut self) -> Result<(), Ended> {
         for mut fault in std::mem::take(&mut self.deferred) {
+            if matches!(fault.why, Later::Reading(read) if self.reads.is_under_way(read)) {
+                self.deferred.push(fault);
+                continue;
+            }
             if fault.is_starving() {
                 self.shared.starving.fetch_sub(1, Ordering::AcqRel);
                 fault.is_urgent |= fault.since.elapsed() > STARVED;
@@ -187,6 +195,7 @@ impl Space {
                         self.shared.starving.fetch_add(1, Ordering::AcqRel);
                         reclaim::kick(&self.shared);
                     }
+                    Later::Reading(_) => {}
                 }
                 self.deferred.push(Fault { why, ..fault });
             }
@@ -237,11 +246,7 @@ impl Space {
                 self.shared.pace.filled(start.elapsed(), pages);
                 result
             }
-            FaultAnswer::Read(request) => {
-                let result = self.fill_from_swap(fault, &request);
-                self.shared.pace.read(start.elapsed());
-                result
-            }
+            FaultAnswer::Read => return self.read_planned().map(|read| Some(Later::Reading(read))),
             FaultAnswer::Wait => return Ok(Some(Later::Leaving)),
             FaultAnswer::NoMemory => return Ok(Some(Later::Memory)),
         };
@@ -339,10 +344,20 @@ impl Space {
                 FillItem::File => unreachable!("no page of a program belongs to a file"),
                 FillItem::Zero | FillItem::Resident => page.fill(0),
                 FillItem::Same(word) => self.press.folder().fill_same(word, page),
-                FillItem::Packed { codec, start, len } => {
+                FillItem::Packed {
+                    codec,
+                    start,
+                    len,
+                    check,
+                } => {
                     let bytes = &self.plan.bytes[start as usize..(start + len) as usize];
-                    if let Err(error) = self.press.folder().unfold(codec, bytes, page) {
-                        self.shared.fail(format!("memory is damaged: {error}"));
+                    let folder = self.press.folder();
+                    let unfolded = fold::check(bytes, check).and_then(|()| {
+                        let unfolded = folder.unfold(codec, bytes, page);
+                        unfolded.map_err(|error| fold::damaged(&error.to_string()))
+                    });
+                    if let Err(why) = unfolded {
+                        self.shared.fail(why);
                         return Err(Ended);
                     }
                 }
@@ -447,40 +462,6 @@ impl Space {
         self.shared
             .engine()
             .filled(self.link.id, PageRange::new(page, count));
-    }
-
-    fn fill_from_swap(
-        &mut self,
-        fault: &Fault,
-        request: &ReadRequest,
-    ) -> Result<Option<Later>, Ended> {
-        let Some(swap) = &self.shared.swap else {
-            self.shared
-                .fail("a page is in a swap file that does not exist".into());
-            return Err(Ended);
-        };
-        let mut folded = [0u8; PAGE_SIZE];
-        let folded = &mut folded[..request.bytes as usize];
-        let page: &mut Page = (&mut self.pages[..PAGE_SIZE]).try_into().expect("one page");
-        let read = swap
-            .read_at(request.offset, folded)
-            .map_err(|e| e.to_string());
-        let done = read.and_then(|()| {
-            let folder = self.press.folder();
-            folder
-                .unfold(request.codec, folded, page)
-                .map_err(|e| format!("swap file: {e}"))
-        });
-        if let Err(error) = done {
-            self.shared.fail(error);
-            return Err(Ended);
-        }
-        self.shared.meters.swap_reads.add(1);
-        let filled = self
-            .link
-            .uffd
-            .copy(fault.page.address(), &self.pages[..PAGE_SIZE]);
-        self.conclude(fault, filled, 1, false)
     }
 
     /// Keeps this thread, and the agent, on the CPU of the faulting thread: a wake-up across CPUs

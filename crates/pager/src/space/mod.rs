@@ -26,6 +26,7 @@ mod clocks;
 mod events;
 mod faults;
 mod forks;
+pub(crate) mod reads;
 
 use crate::fold::Press;
 use crate::reclaim;
@@ -39,6 +40,7 @@ use pleat_sys::process::{readable, relax, wait};
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
 use pleat_wire::message::{self, Taken};
 use pleat_wire::uffd::Message;
+use reads::Reads;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -65,6 +67,8 @@ pub struct Space {
     zeros: BTreeMap<u64, u64>,
     press: Press,
     plan: FillPlan,
+    /// Pages of the swap file that faults wait for.
+    reads: Reads,
     /// Pages being filled.
     pages: Vec<u8>,
     /// Faults answered, to sample the program's CPU now and then.
@@ -118,6 +122,7 @@ impl Space {
             zeros: BTreeMap::new(),
             press,
             plan: FillPlan::default(),
+            reads: Reads::new(),
             pages: vec![0; run_max.max(1) as usize * PAGE_SIZE],
             answered: 0,
             cpu: None,
@@ -178,6 +183,7 @@ impl Space {
         self.work()?;
         self.welcome_newcomers()?;
         self.retry_deferred()?;
+        self.finish_reads()?;
         if self.agent_gone {
             return Err(Ended);
         }
@@ -289,21 +295,22 @@ impl Space {
         if starving && self.help_out() {
             return;
         }
-        let deferred = self.deferred.iter().map(Fault::patience);
-        let limit = match deferred.chain(self.forks.patience()).min() {
+        if self.spin_for_reads() {
+            return;
+        }
+        let deferred = self.deferred.iter().filter_map(Fault::patience);
+        let others = self
+            .forks
+            .patience()
+            .into_iter()
+            .chain(self.reads.patience());
+        let limit = match deferred.chain(others).min() {
             Some(patience) => Some(patience),
             // A space without an agent or known process learns of its end by asking.
             None if self.agent.is_none() => Some(Duration::from_millis(500)),
             None => None,
         };
-        let agent = self.agent.as_ref().map_or(-1, |a| a.channel.as_raw_fd());
-        let process = self.process.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        let mut fds = [
-            readable(self.link.uffd.as_raw_fd()),
-            readable(agent),
-            readable(self.link.bell.as_raw_fd()),
-            readable(process),
-        ];
+        let mut fds = self.descriptors();
         wait(&mut fds, limit);
         self.agent_calls = fds[1].revents != 0;
         if fds[2].revents != 0 {
@@ -314,6 +321,20 @@ impl Space {
         if is_over {
             self.link.ended.store(true, Ordering::Release);
         }
+    }
+
+    /// What this thread waits for: messages, the agent, the bell, the end of the process, the end of
+    /// a read.
+    fn descriptors(&self) -> [libc::pollfd; 5] {
+        let agent = self.agent.as_ref().map_or(-1, |a| a.channel.as_raw_fd());
+        let process = self.process.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        [
+            readable(self.link.uffd.as_raw_fd()),
+            readable(agent),
+            readable(self.link.bell.as_raw_fd()),
+            readable(process),
+            readable(self.reads.descriptor()),
+        ]
     }
 
     /// With a program waiting for memory, folds some pages here instead of sleeping.

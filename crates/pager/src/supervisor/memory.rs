@@ -64,7 +64,7 @@ impl Supervisor<'_> {
             (
                 engine.free_bytes(),
                 engine.frames_wanted() > 0,
-                engine.write_wanted(),
+                engine.write_wanted() || engine.collect_wanted(),
             )
         };
         if wanted {
