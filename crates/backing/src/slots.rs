@@ -142,6 +142,10 @@ impl SlotSpace {
     }
 
     fn find_place(&mut self, want: u32) -> Option<u64> {
+        // The file has never been larger, and a quarter of it is free: no need for it to grow.
+        if self.next >= self.high_water && self.used <= self.high_water / 4 * 3 {
+            self.next = 0;
+        }
         if let Some(start) = self.find_ahead(want) {
             return Some(start);
         }

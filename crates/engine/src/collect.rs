@@ -13,9 +13,8 @@ use crate::cache::Cache;
 use crate::swap::{Swap, SwapPart};
 use crate::{BodyId, Engine, ReadItem, SwapUnit, WriteItem, WriteOutcome, WritePlan};
 
-/// Clusters are collected once dead bytes are more than this part of the live ones, and holes given back
-/// once they are more than this part of what is used.
-const DEAD_PART: u64 = 2;
+/// Holes are given back to the disk once they are more than this part of what is used.
+const IDLE_PART: u64 = 2;
 /// Only clusters of which at least an eighth is dead: others yield too little.
 const DEAD_LEAST: u32 = 8;
 /// Most clusters emptied at once.
@@ -70,7 +69,7 @@ impl Engine {
         };
         let unit = u64::from(swap.unit_bytes());
         let idle = swap.space.high_water_bytes() - swap.space.used_bytes();
-        if idle <= swap.space.used_bytes() / DEAD_PART + swap.settings.slack_bytes {
+        if idle <= swap.space.used_bytes() / IDLE_PART + swap.settings.slack_bytes {
             return Vec::new();
         }
         // One call for each hole: single blocks are not worth it.
@@ -88,7 +87,8 @@ impl Swap {
     fn is_mostly_dead(&self) -> bool {
         let unit = u64::from(self.unit_bytes());
         let dead = self.space.used_bytes() - self.live_bytes();
-        let is_large = dead > self.live_bytes() / DEAD_PART + self.settings.slack_bytes;
+        // Collected earlier, clusters would have to be moved that soon die by themselves.
+        let is_large = dead > self.live_bytes() + self.settings.slack_bytes;
         self.collects() && (is_large || (self.is_short() && dead > unit))
     }
 
