@@ -37,7 +37,16 @@ impl Engine {
         let squeezed = missing > bodies.writing_bytes
             && (self.starved
                 || missing > takeable * self.cache.gain_bytes() + bodies.writing_bytes);
-        self.cache.owed_bytes > bodies.writing_bytes || squeezed || self.cache.cleaning_due()
+        self.cache.owed_bytes > bodies.writing_bytes
+            || squeezed
+            || self.cache.cleaning_due(self.shortage_256ths())
+    }
+
+    /// How short memory is: 0 while twice the reserve is free, 256 when nothing is.
+    fn shortage_256ths(&self) -> u64 {
+        let reserve = self.settings.reserve_bytes.max(1) as i64;
+        let missing = (2 * reserve - self.free_bytes()).clamp(0, 2 * reserve);
+        (missing * 128 / reserve) as u64
     }
 
     /// Plans one cluster of the oldest pages that are not being written yet. `false`: there is
@@ -106,8 +115,10 @@ impl Engine {
 }
 
 impl Cache {
-    /// Whether pages should be written before they have to go.
-    fn cleaning_due(&self) -> bool {
+    /// Whether pages should be written before they have to go: "the rate at which pages are cleaned is a
+    /// function of the number of completely free pages in the system, the number of clean pages [...]
+    /// and the size of the compression cache" (douglis93, section 4.2).
+    fn cleaning_due(&self, shortage_256ths: u64) -> bool {
         let counts = self.bodies.counts();
         match self.write_out {
             WriteOut::OnDemand => false,
@@ -115,8 +126,10 @@ impl Cache {
             WriteOut::Ahead { clean_percent } => {
                 let recently = self.clock - self.owed_at <= self.order.len().max(64);
                 let target = self.payload_bytes() / 100 * u64::from(clean_percent);
+                // Up to twice that when memory runs out: what is clean is dropped at once.
+                let target = target + target * shortage_256ths / 256;
                 let is_enough = counts.clean_bytes + counts.writing_bytes >= target;
-                self.owed_at > 0 && recently && !is_enough && counts.writing == 0
+                self.owed_at > 0 && recently && !is_enough
             }
             WriteOut::Buffers { threshold_percent } => {
                 let buffers = self.sizing.bound_bytes(&self.view()) / u64::from(BLOCK_BYTES);
