@@ -23,6 +23,8 @@ const WRITES_MAX: usize = 4;
 const WRITES_BYTES_MAX: usize = 1 << 20;
 /// A collection begins when nothing has to be written, or after so many writes.
 const WRITES_PER_COLLECTION: u32 = 4;
+/// Giving room back waits for writes under way, and they for it: done between them, or after so long.
+const PUNCH_AT_LEAST: Duration = Duration::from_secs(2);
 /// How long to wait when no collection is worth while: finding out takes a look at every cluster.
 const VAIN: Duration = Duration::from_millis(50);
 /// The writes, one of a collection, and its reads.
@@ -266,9 +268,11 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Gives back what the swap file has too much of the disk, now and then when nothing is written.
+    /// Gives back what the swap file has too much of the disk, now and then.
     fn give_back(&mut self) {
-        if !self.under_way.is_empty() || self.punched_at.elapsed() < RETRY {
+        let waited = self.punched_at.elapsed();
+        let is_idle = self.under_way.is_empty();
+        if waited < RETRY || !(is_idle || waited >= PUNCH_AT_LEAST) {
             return;
         }
         self.punched_at = Instant::now();
