@@ -6,11 +6,13 @@
 mod model;
 mod papers;
 mod sim;
+mod swap;
 mod trace;
 
 pub use model::{Figure, ModelArgs};
 pub use papers::PapersArgs;
 pub use sim::{SimArgs, SimHost};
+pub use swap::BenchSwapArgs;
 pub use trace::{DumpArgs, GenerateArgs, ImportArgs, InfoArgs, Trace};
 
 use crate::exit::Exit;
@@ -53,7 +55,8 @@ Exit status:
 const BENCH_EXAMPLES: &str = "\
 Examples:
   pleat bench dump 4711 /tmp/mine.pages
-  pleat bench codec /tmp/mine.pages";
+  pleat bench codec /tmp/mine.pages
+  pleat bench swap /tmp/mine.pages";
 
 const BENCH_CODEC_EXAMPLES: &str = "\
 Examples:
@@ -111,7 +114,7 @@ pub enum Command {
     Run(RunArgs),
     /// Show what this machine allows, and how to mend what is missing
     Doctor,
-    /// Measure codecs on pages of your own
+    /// Measure codecs and swap files on pages of your own
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(Bench),
     /// Make and look at traces of memory references
@@ -134,6 +137,9 @@ pub enum Bench {
     /// Measure time and size of every codec on files of raw pages
     #[command(after_help = BENCH_CODEC_EXAMPLES)]
     Codec(BenchCodecArgs),
+    /// Measure how much a swap file holds of files of raw pages, by preset
+    #[command(after_help = swap::EXAMPLES)]
+    Swap(BenchSwapArgs),
     /// Write a random sample of a process's memory to a file of raw pages
     #[command(after_help = BENCH_DUMP_EXAMPLES)]
     Dump(BenchDumpArgs),
@@ -377,6 +383,7 @@ mod tests {
             ("pleat run --record-resident 1M -- true", "pleat run"),
             ("pleat bench codec", "pleat bench codec"),
             ("pleat bench codec --pages many x", "pleat bench codec"),
+            ("pleat bench swap --json", "pleat bench swap"),
             ("pleat bench dump me x.pages", "pleat bench dump"),
             ("pleat trace info", "pleat trace info"),
             ("pleat model --figure 3", "pleat model"),

@@ -107,9 +107,11 @@ fn a_mistake_costs_one_line_that_names_the_remedy() {
         file.into_os_string().into_string().unwrap()
     };
     let (odd, empty) = (write("odd", &[1; 4097]), write("empty", &[]));
+    let empty_dir = tempfile::tempdir_in(dir.path()).unwrap();
+    let empty_dir = empty_dir.path().to_str().unwrap();
     let unmade = dir.path().join("no/such.pages");
     let unmade = unmade.to_str().unwrap();
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 15] = [
         (&["codec", &odd], "has 4097 bytes"),
         (&["codec", &empty], "pleat bench dump PID FILE"),
         (&["codec", unmade], "pleat bench dump PID FILE"),
@@ -121,6 +123,9 @@ fn a_mistake_costs_one_line_that_names_the_remedy() {
         ),
         (&["codec"], "FILE"),
         (&["codec", "--svg", unmade, &good], "choose another"),
+        (&["swap", &odd], "has 4097 bytes"),
+        (&["swap", empty_dir], "name files instead"),
+        (&["swap", "--preset", "magic", &good], "choose from pleat"),
         (&["dump", "2000000000", unmade], "ps"),
         (&["dump", "-5", unmade], "pleat bench dump --help"),
         (
@@ -184,6 +189,11 @@ fn help_teaches_by_example() {
         assert!(help.contains(text), "{help}");
     }
     assert!(stdout(&bench(&["dump", "--help"])).contains("--seed"));
+    let output = bench(&["swap", "--help"]);
+    let help = stdout(&output);
+    for text in ["pleat bench swap /tmp", "--json", "--preset", "Exit status"] {
+        assert!(help.contains(text), "{help}");
+    }
 }
 
 #[test]
@@ -210,4 +220,58 @@ fn sizes_are_one_number_a_line_for_every_page_that_takes_room() {
         assert_eq!(refused.status.code(), Some(2), "{args:?}");
         assert_eq!(String::from_utf8_lossy(&refused.stderr).lines().count(), 1);
     }
+}
+
+#[test]
+fn swap_says_for_every_preset_and_file_what_the_swap_file_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a.pages", "b.pages", "a.txt"] {
+        pages_file(dir.path(), name);
+    }
+    let output = bench(&["swap", dir.path().to_str().unwrap()]);
+    let table = stdout(&output);
+    for name in ["pleat", "douglis93", "cervera99", "castro03", "none"] {
+        let lines = table
+            .lines()
+            .filter(|l| l.split_whitespace().nth(1) == Some(name));
+        assert_eq!(lines.count(), 3, "two files and all, {name}: {table}");
+    }
+    let lines = table.lines().filter(|l| l.starts_with("a "));
+    assert_eq!(lines.count(), 5, "{table}");
+}
+
+#[test]
+fn swap_counts_pages_of_one_word_as_stored_for_nothing_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = pages_file(dir.path(), "mine.pages");
+    let output = bench(&["swap", "--json", "--preset", "none,castro03,none", &file]);
+    let lines = stdout(&output).lines();
+    let lines: Vec<serde_json::Value> = lines
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let [none, castro03] = &lines[..] else {
+        panic!("a line for each preset: {lines:?}");
+    };
+    assert_eq!(
+        (&none["preset"], &none["pool"]),
+        (&"none".into(), &"mine".into())
+    );
+    for line in &lines {
+        let number = |field: &str| line[field].as_u64().unwrap_or_else(|| panic!("{line}"));
+        assert_eq!(number("pages"), 8 * number("same_pages"), "{line}");
+        assert_eq!(number("kept_pages"), 0, "{line}");
+        assert!(number("folded_bytes") <= number("used_bytes"), "{line}");
+        assert!(number("used_bytes") <= number("file_bytes"), "{line}");
+    }
+    assert_eq!(none["gain_without_same"], 1.0, "{none}");
+    assert_eq!(none["gain"], 1.143, "{none}");
+    assert_eq!(none["share_of_ideal"], 1.0, "{none}");
+    assert_eq!(
+        castro03["gain_without_same"], 1.0,
+        "a block each: {castro03}"
+    );
+    assert!(
+        castro03["share_of_ideal"].as_f64() < Some(0.6),
+        "{castro03}"
+    );
 }

@@ -138,13 +138,11 @@ impl Cache {
                 chosen.push(index);
             }
         }
-        // One cluster moved into another gains nothing unless it was half dead.
-        let gains = chosen.len() > 1 || full <= unit / 2;
-        if gains {
-            chosen
-        } else {
-            Vec::new()
+        // One cluster moved into another gains nothing.
+        if chosen.len() < 2 {
+            chosen.clear();
         }
+        chosen
     }
 
     /// Whether everything that lives in a cluster can be moved.

@@ -67,6 +67,7 @@ impl Engine {
         want: usize,
         out: &mut Vec<(SpaceId, PageNo)>,
     ) {
+        let want = want.min(self.places_left());
         let mut room: Vec<u32> = takers.iter().map(|&(_, most)| most).collect();
         let mut oldest: Vec<_> = takers
             .iter()
@@ -102,6 +103,20 @@ impl Engine {
         if self.starved {
             self.cache_must_give(want as u64);
         }
+    }
+
+    /// How many more pages may leave memory where places in the swap file are promised beforehand
+    /// (cervera99, section 3.2).
+    fn places_left(&self) -> usize {
+        let Some(swap) = &self.cache.swap else {
+            return usize::MAX;
+        };
+        let bodies = self.cache.bodies.counts();
+        let unsized_pages = bodies.staged + self.pages.leaving;
+        let away = bodies.stored + bodies.writing + bodies.clean + bodies.disk;
+        let in_cache = self.cache.layout.frame_states().dirty.min(bodies.stored);
+        let left = swap.places_left(away + unsized_pages, in_cache + unsized_pages);
+        usize::try_from(left).unwrap_or(usize::MAX)
     }
 
     fn oldest_of(&mut self, space: SpaceId) -> Option<(PageNo, u64)> {

@@ -17,10 +17,12 @@ use pleat_types::{PageNo, PageRange};
 use crate::streams::Streams;
 use crate::BodyId;
 
+/// A read this part of a cluster behind the last one continues it: pages between may be in memory.
+const SLACK_PART: u32 = 8;
 /// What a landed page costs beside its bytes.
 const ENTRY_BYTES: u64 = 64;
 /// The share of pages read ahead that were used is a running mean over about so many.
-const WEIGHT: u32 = 64;
+const WEIGHT: u32 = 32;
 /// Where less than this share is used, nothing is read ahead...
 const LEAST_USED: u32 = 256 / 4;
 /// ... but for one try in so many.
@@ -61,7 +63,7 @@ impl Landing {
             bytes: 0,
             max_bytes,
             stamp: 0,
-            streams: Streams::new(u64::from(cluster_bytes)),
+            streams: Streams::new(u64::from(cluster_bytes / SLACK_PART)),
             used_256ths: 256,
             passed: 0,
             ahead_used: 0,
@@ -69,9 +71,9 @@ impl Landing {
         }
     }
 
-    /// How many pages to read, beginning at this place in the file; at least 1.
-    pub(crate) fn window(&mut self, offset: u64, most: u32) -> u32 {
-        let window = self.streams.window(PageNo(offset), most);
+    /// How many pages to read, beginning at this place in the order of writing; at least 1.
+    pub(crate) fn window(&mut self, position: u64, most: u32) -> u32 {
+        let window = self.streams.window(PageNo(position), most);
         if window == 1 || self.used_256ths >= LEAST_USED {
             return window;
         }
@@ -82,10 +84,10 @@ impl Landing {
         }
     }
 
-    /// So much of the file is going to be read.
-    pub(crate) fn reads(&mut self, from: u64, to: u64, most: u32) {
+    /// So many bytes are going to be read from there on.
+    pub(crate) fn reads(&mut self, position: u64, bytes: u64, most: u32) {
         self.streams
-            .filled(PageRange::new(PageNo(from), to - from), most);
+            .filled(PageRange::new(PageNo(position), bytes), most);
     }
 
     /// A folded page was read; `is_ahead` when nobody has asked for it.

@@ -216,7 +216,14 @@ impl Preset {
                     threshold_percent: number(1, 100)? as u8,
                 }
             }
-            "fragment" => self.fragment_bytes = fragment(number(1, 4096)?)?,
+            // Pages that share blocks become free with their cluster.
+            "fragment" => {
+                self.fragment_bytes = fragment(number(1, 4096)?)?;
+                self.unit = match self.fragment_bytes {
+                    4096 => SwapUnit::Block,
+                    _ => SwapUnit::Cluster,
+                };
+            }
             "cluster" => self.cluster_bytes = number(4096, 16 << 20)?,
             "spans" => self.spans_blocks = number(0, 1)? == 1,
             "ahead" => self.ahead_max = number(1, 4096)?,

@@ -65,12 +65,21 @@ impl Cache {
         let wanted = wanted.expect("a page in the swap file");
         reads.push(wanted);
         let most = self.ahead_max();
-        let window = self.landing.window(wanted.offset, most);
+        let start = self.position(&wanted);
+        let window = self.landing.window(start, most);
         if window > 1 {
             self.plan_ahead(wanted, window, free_bytes, reads);
         }
         let end = reads.last().map_or(wanted.end(), ReadItem::end);
-        self.landing.reads(wanted.offset, end, most);
+        self.landing.reads(start, end - wanted.offset, most);
+    }
+
+    /// Where an item lies in the order of writing: one cluster follows the other, wherever in the file
+    /// there was room for it.
+    fn position(&self, item: &ReadItem) -> u64 {
+        let unit = self.swap.as_ref().map_or(1, |swap| swap.unit_bytes());
+        let unit = u64::from(unit);
+        item.serial * unit + item.offset % unit
     }
 
     fn ahead_max(&self) -> u32 {

@@ -180,6 +180,21 @@ impl Swap {
         }
     }
 
+    /// Places for pages that are left, when so many pages are away and so many blocks are promised
+    /// beside those in use. There are some per cent as many places as blocks, and a page needs both
+    /// (cervera99, sections 3.2 and 4.4: "the system will always assume the worst case").
+    pub(crate) fn places_left(&self, away: u64, promised: u64) -> u64 {
+        let limit = self.settings.virtual_percent.zip(self.settings.max_bytes);
+        let Some((percent, max)) = limit else {
+            return u64::MAX;
+        };
+        let blocks = max / u64::from(BLOCK_BYTES);
+        let places = blocks * u64::from(percent) / 100;
+        let used = self.space.used_bytes() / u64::from(BLOCK_BYTES);
+        let free_blocks = blocks.saturating_sub(used + promised);
+        free_blocks.min(places.saturating_sub(away))
+    }
+
     fn index_of(&self, offset: u64) -> usize {
         (offset / u64::from(self.unit_bytes)) as usize
     }

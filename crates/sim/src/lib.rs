@@ -24,6 +24,7 @@
 mod accounts;
 mod contents;
 mod cpu;
+pub mod density;
 mod device;
 mod disk;
 mod files;

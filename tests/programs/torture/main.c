@@ -5,6 +5,8 @@
  *   torture all [MB]                  every test, each in a process of its own
  *   torture walk MB PASSES DATA       fills and checks a region PASSES times (0: for ever),
  *                                     printing `pass N`; DATA is mixed, random or compressible
+ *   torture shuffle MB SECONDS        checks and writes anew pages of a region, at random, some next
+ *                                     to each other; every other page is incompressible
  *   torture twins MB                  a parent and its forked child both walk for ever
  *   torture burn MILLIONS             CPU-bound work that needs little memory
  *   torture exit CODE | kill SIGNAL   ends like that, after touching memory */
@@ -15,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static const struct {
@@ -111,6 +114,37 @@ static int walk(size_t megabytes, unsigned long passes, const char *data) {
     return 0;
 }
 
+/* Page `number` as it is after so many times of writing. */
+static void shuffle_page(struct region r, size_t number, uint32_t *times) {
+    pattern_data = number % 2 == 0 ? DATA_RANDOM : DATA_MIXED;
+    expect_pages(page_at(r, number), number, 1, times[number], "shuffling");
+    fill_pages(page_at(r, number), number, 1, ++times[number]);
+}
+
+/* What is away of such a region becomes void in no order, so that the swap file fills with holes. */
+static int shuffle(size_t megabytes, time_t seconds) {
+    running = "shuffle";
+    const time_t end = time(NULL) + seconds;
+    struct region r = map_region(megabytes * MB / PAGE);
+    uint32_t *times = calloc(r.pages, sizeof *times);
+    must(times != NULL);
+    for (size_t i = 0; i < r.pages; i++) {
+        pattern_data = i % 2 == 0 ? DATA_RANDOM : DATA_MIXED;
+        fill_pages(page_at(r, i), i, 1, 0);
+    }
+    uint64_t state = megabytes;
+    while (time(NULL) < end) {
+        const uint64_t h = next_random(&state);
+        const size_t run = h >> 62 == 0 ? 1 + (h >> 32) % 16 : 1;
+        for (size_t i = 0, at = h % r.pages; i < run && at + i < r.pages; i++)
+            shuffle_page(r, at + i, times);
+    }
+    for (size_t i = 0; i < r.pages; i++)
+        shuffle_page(r, i, times);
+    dprintf(STDOUT_FILENO, "ok shuffle\n");
+    return 0;
+}
+
 /* Both share the pages of the moment of fork, and each goes on alone. */
 static int twins(size_t megabytes) {
     struct region r = filled_region(megabytes * MB / PAGE, 1);
@@ -150,6 +184,8 @@ int main(int argc, char **argv) {
     const char *first = argc > 2 ? argv[2] : "64";
     if (argc == 5 && strcmp(what, "walk") == 0)
         return walk(strtoul(first, NULL, 10), strtoul(argv[3], NULL, 10), argv[4]);
+    if (argc == 4 && strcmp(what, "shuffle") == 0)
+        return shuffle(strtoul(first, NULL, 10), atol(argv[3]));
     if (argc < 2 || argc > 3) {
         fprintf(stderr, "usage: torture TEST|all [MB], or torture list\n");
         return 2;

@@ -1,11 +1,13 @@
 //! Tests of the whole engine: a random model test and plain ones by subject.
 
 mod cold;
+mod collecting;
 mod content;
 mod driver;
 mod lists;
 mod memory;
 mod model;
+mod reading;
 mod runs;
 mod script;
 mod strays;

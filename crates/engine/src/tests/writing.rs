@@ -237,3 +237,30 @@ fn a_changed_page_of_a_file_is_written_along_once_and_stays() {
     );
     assert!(script.engine.touch(file, page, false));
 }
+
+/// cervera99, section 3.2: a page leaves memory only where a whole block is left for it.
+#[test]
+fn no_page_leaves_for_which_there_might_be_no_place() {
+    let swap = SwapSettings {
+        unit: SwapUnit::Block,
+        virtual_percent: Some(200),
+        max_bytes: Some(4 * 4096),
+        ..clusters()
+    };
+    let settings = Settings {
+        swap: Some(swap),
+        ..settings()
+    };
+    let mut script = Script::new(settings, "static:60%");
+    script.fill(0, 20);
+    let chosen = script.choose(10);
+    assert_eq!(chosen, [0, 1, 2, 3], "four blocks");
+    let body = script.take(0).unwrap();
+    script.fold(body, 0, 1000);
+    assert_eq!(script.choose(10), [4], "its length is known now");
+    for page in [1, 2, 3, 4] {
+        let body = script.take(page).unwrap();
+        script.fold(body, 1, 1000);
+    }
+    assert_eq!(script.choose(10), [5, 6, 7], "eight places in all");
+}
