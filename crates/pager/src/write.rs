@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 const RETRY: Duration = Duration::from_millis(500);
 /// Without a call of the queue's, transfers are looked at so often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Writes under way at once: so many, and of more than one so many bytes.
+/// No further write begins while so many are under way, or so many bytes: their memory is taken from
+/// the job.
 const WRITES_MAX: usize = 4;
-const WRITES_BYTES_MAX: usize = 1 << 20;
+const WRITES_BYTES_MAX: usize = 512 << 10;
 /// A collection begins when nothing has to be written, or after so many writes.
 const WRITES_PER_COLLECTION: u32 = 4;
 /// Giving room back waits for writes under way, and they for it: done between them, or after so long.
@@ -88,7 +89,7 @@ impl<'a> Writer<'a> {
             queue: store.backing.queue(DEPTH)?,
             under_way: Vec::new(),
             plans: Vec::new(),
-            spares: Spares::default(),
+            spares: Spares::new(WRITES_MAX),
             collection: Collection::new(),
             writes: 0,
             vain_at: None,
