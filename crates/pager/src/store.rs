@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 const STUCK: Duration = Duration::from_secs(30);
 /// What counts of the time between two looks at most: this process may have been stopped.
 const TICK_MAX: Duration = Duration::from_secs(1);
-/// Buffers kept for the next transfer: so many, none longer than this.
-const SPARE_BUFFERS: usize = 4;
-const SPARE_BYTES_MAX: usize = 256 << 10;
+/// Spare buffers of at most so many bytes are short; so many of them are kept.
+const SHORT_BYTES: usize = 16 << 10;
+const SHORT_MAX: usize = 8;
+/// Longer ones than this are not kept.
+const LONG_BYTES: usize = 256 << 10;
 
 /// Where pages go that do not fit into memory.
 pub struct SwapStore {
@@ -137,22 +139,44 @@ impl Watch {
     }
 }
 
-/// Buffers that are used again.
-#[derive(Default)]
-pub struct Spares(Vec<Buffer>);
+/// Buffers that are used again. Buffers keep the memory of their longest use: so short and long ones are
+/// kept apart, and few of the long.
+pub struct Spares {
+    short: Vec<Buffer>,
+    long: Vec<Buffer>,
+    long_max: usize,
+}
 
 impl Spares {
+    /// None yet; never more than so many long ones.
+    pub fn new(long_max: usize) -> Spares {
+        Spares {
+            short: Vec::new(),
+            long: Vec::new(),
+            long_max,
+        }
+    }
+
     /// A buffer of that length, with anything in it.
     pub fn take(&mut self, len: usize) -> Buffer {
-        let mut buffer = self.0.pop().unwrap_or_default();
+        let list = match len {
+            0..=SHORT_BYTES => &mut self.short,
+            _ => &mut self.long,
+        };
+        let mut buffer = list.pop().unwrap_or_default();
         buffer.resize(len);
         buffer
     }
 
     /// Keeps a buffer, if it is not too many or too long.
     pub fn give(&mut self, buffer: Buffer) {
-        if self.0.len() < SPARE_BUFFERS && buffer.len() <= SPARE_BYTES_MAX {
-            self.0.push(buffer);
+        let (list, most) = match buffer.len() {
+            0..=SHORT_BYTES => (&mut self.short, SHORT_MAX),
+            ..=LONG_BYTES => (&mut self.long, self.long_max),
+            _ => return,
+        };
+        if list.len() < most {
+            list.push(buffer);
         }
     }
 }

@@ -18,11 +18,14 @@ use std::time::{Duration, Instant};
 const RETRY: Duration = Duration::from_millis(500);
 /// Without a call of the queue's, transfers are looked at so often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Writes under way at once: so many, and of more than one so many bytes.
+/// No further write begins while so many are under way, or so many bytes: their memory is taken from
+/// the job.
 const WRITES_MAX: usize = 4;
-const WRITES_BYTES_MAX: usize = 1 << 20;
+const WRITES_BYTES_MAX: usize = 512 << 10;
 /// A collection begins when nothing has to be written, or after so many writes.
 const WRITES_PER_COLLECTION: u32 = 4;
+/// Giving room back waits for writes under way, and they for it: done between them, or after so long.
+const PUNCH_AT_LEAST: Duration = Duration::from_secs(2);
 /// How long to wait when no collection is worth while: finding out takes a look at every cluster.
 const VAIN: Duration = Duration::from_millis(50);
 /// The writes, one of a collection, and its reads.
@@ -86,7 +89,7 @@ impl<'a> Writer<'a> {
             queue: store.backing.queue(DEPTH)?,
             under_way: Vec::new(),
             plans: Vec::new(),
-            spares: Spares::default(),
+            spares: Spares::new(WRITES_MAX),
             collection: Collection::new(),
             writes: 0,
             vain_at: None,
@@ -266,9 +269,11 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Gives back what the swap file has too much of the disk, now and then when nothing is written.
+    /// Gives back what the swap file has too much of the disk, now and then.
     fn give_back(&mut self) {
-        if !self.under_way.is_empty() || self.punched_at.elapsed() < RETRY {
+        let waited = self.punched_at.elapsed();
+        let is_idle = self.under_way.is_empty();
+        if waited < RETRY || !(is_idle || waited >= PUNCH_AT_LEAST) {
             return;
         }
         self.punched_at = Instant::now();

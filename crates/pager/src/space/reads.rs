@@ -65,7 +65,7 @@ impl Reads {
             under_way: Vec::new(),
             done: Vec::new(),
             begun: 0,
-            spares: Spares::default(),
+            spares: Spares::new(1),
             watch: Watch::new(),
         }
     }

@@ -268,10 +268,10 @@ impl<'a> World<'a> {
 fn every_page_comes_back_as_it_was_through_writes_collections_and_reads() {
     for (name, max_bytes, expected) in [
         ("pleat", None, false),
-        ("pleat/cluster=16384", Some(8 << 20), true),
-        ("pleat/cluster=32768/sizing=static:0", Some(9 << 20), true),
+        ("pleat/cluster=16384", Some(5 << 20), true),
+        ("pleat/cluster=32768/sizing=static:0", Some(6 << 20), true),
         ("douglis93", None, false),
-        ("douglis93", Some(10 << 20), true),
+        ("douglis93", Some(7 << 20), true),
         ("cervera99", Some(32 << 20), false),
         ("castro03", None, false),
         ("none", None, false),
@@ -279,7 +279,7 @@ fn every_page_comes_back_as_it_was_through_writes_collections_and_reads() {
         let shared = shared(name, Arc::new(Memory::new()), max_bytes);
         let mut world = World::new(&shared);
         world.fill_up().unwrap();
-        world.live(6_000).unwrap();
+        world.live(3_000).unwrap();
         world.compare_all().unwrap();
         let counters = shared.engine().counters();
         assert!(counters.filled_disk_pages > 500, "{name}: {counters:?}");
