@@ -8,23 +8,12 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 
-/// Starts to write dirty pages of the range to the disk, without waiting.
-pub fn start_write_back(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-    sync_range(file, offset, bytes, libc::SYNC_FILE_RANGE_WRITE)
-}
-
 /// Writes what is still dirty in the range and waits for all of it.
 pub fn finish_write_back(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE
         | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     sync_range(file, offset, bytes, flags)
-}
-
-/// Waits for writes of the range that are under way, and reports any failed write of the file that
-/// this descriptor has not been told of yet.
-pub fn check_write_back(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-    sync_range(file, offset, bytes, libc::SYNC_FILE_RANGE_WAIT_BEFORE)
 }
 
 /// Drops clean cached pages of the range; `bytes` 0 means up to the end of the file.

@@ -1,22 +1,31 @@
 //! Where pages go when memory is full: an unnamed swap file and the map of its free space.
 //!
-//! [`SlotSpace`] decides *where* in the file something goes and does no I/O; [`SwapFile`] reads and
-//! writes the bytes and knows nothing of what they mean. The engine holds one of each.
-//!
-//! [`Backing`] is what a store of pages must offer whose transfers go on by themselves while the caller
-//! does something else: [`DirectFile`] is one on a disk, [`Memory`] one in memory, and [`Faulty`] makes
-//! one of them fail on purpose.
+//! [`SlotSpace`] decides *where* in the file something goes and does no I/O. [`Backing`] is what a store of
+//! pages must offer: transfers that go on by themselves while the caller does something else.
+//! [`DirectFile`] is one on a disk, [`Memory`] one in memory, and [`Faulty`] makes one of them fail on
+//! purpose; none knows what the bytes mean. [`Seal`] keeps pages from being read there, or taken for others.
 //!
 //! ```
-//! use pleat_backing::{SlotSpace, SwapFile};
+//! use pleat_backing::{Backing, Buffer, DirectFile, Patience, Request, Rings, SlotSpace, Transfer};
+//! use std::time::Duration;
 //!
-//! let file = SwapFile::create(&std::env::temp_dir())?;
-//! let mut space = SlotSpace::new(1024, None);
+//! let file = DirectFile::create(&std::env::temp_dir(), Rings::WherePossible)?;
+//! let mut queue = file.queue(4)?;
+//! let mut space = SlotSpace::new(4096, None);
 //! let cluster = space.allocate(256 * 1024).expect("no limit was set");
-//! file.write_at(cluster.offset, &vec![7; cluster.bytes as usize])?;
+//! queue.submit(Request {
+//!     id: 1,
+//!     transfer: Transfer::Write,
+//!     offset: cluster.offset,
+//!     buffer: Buffer::new(cluster.bytes as usize),
+//! });
+//! let mut done = Vec::new();
+//! while done.is_empty() {
+//!     queue.complete(Patience::Sleep(Duration::from_secs(1)), &mut done);
+//! }
 //! space.free(cluster);
 //! for (offset, bytes) in space.take_holes(128 * 1024) {
-//!     file.punch(offset, bytes)?;
+//!     file.discard(offset, bytes)?;
 //! }
 //! # Ok::<(), pleat_backing::BackingError>(())
 //! ```
@@ -30,11 +39,9 @@ mod faulty;
 mod kernel;
 mod mailbox;
 mod memory;
-mod page_cache;
 mod region;
 mod seal;
 mod slots;
-mod swap_file;
 mod unnamed;
 
 pub use backing::{Backing, Completion, Patience, Queue, Request, Transfer, QUEUE_DEPTH_MAX};
@@ -43,7 +50,5 @@ pub use direct::{DirectFile, Rings};
 pub use error::{BackingError, Operation, Site};
 pub use faulty::{Fault, Faulty};
 pub use memory::Memory;
-pub use page_cache::PAGE_CACHE_BYTES_MAX;
 pub use seal::{checksum, Damaged, Identity, Protection, Seal, SealError};
 pub use slots::{Extent, SlotSpace};
-pub use swap_file::SwapFile;

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Cost: a few words of bitmap per call, plus one comparison for every region passed over (1220 for
-//! 40 million fragments). `examples/backing_speed.rs` measures it.
+//! 40 million fragments). `examples/slots_speed.rs` measures it.
 #![forbid(unsafe_code)]
 
 use crate::region::{Region, REGION_FRAGMENTS};
@@ -97,7 +97,7 @@ impl SlotSpace {
         self.used -= u64::from(count);
     }
 
-    /// Long free runs (offset, bytes) that hold disk blocks for nothing, for `SwapFile::punch`.
+    /// Long free runs (offset, bytes) that hold disk blocks for nothing, for `Backing::discard`.
     ///
     /// Looks only where something was freed since the last call. Punch the runs before the next
     /// allocation, which may use them again.

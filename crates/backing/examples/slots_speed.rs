@@ -1,15 +1,11 @@
-//! How fast the backing is: `cargo run --release -p pleat-backing --example backing_speed [DIR]`.
+//! How fast the map of the swap file is: `cargo run --release -p pleat-backing --example slots_speed`.
 //!
-//! Writes 1 GiB of clusters into a swap file in DIR (default: the current directory), reads small
-//! items back at random and in order, and times the slot map with 40 million fragments.
+//! Times allocating and freeing with 40 million fragments.
 
-use pleat_backing::{Extent, SlotSpace, SwapFile};
-use std::path::PathBuf;
+use pleat_backing::{Extent, SlotSpace};
 use std::time::Instant;
 
 const CLUSTER_BYTES: u32 = 256 * 1024;
-const CLUSTERS: u64 = 4096;
-const ITEMS: u64 = 8000;
 
 struct Random(u64);
 
@@ -24,10 +20,6 @@ impl Random {
 }
 
 fn main() {
-    let dir = std::env::args_os()
-        .nth(1)
-        .map_or(PathBuf::from("."), PathBuf::from);
-    swap_file(&dir);
     slots_in_order_of_age();
     slots_at_random();
 }
@@ -38,37 +30,6 @@ fn report<T>(what: &str, count: u64, unit: &str, work: impl FnOnce() -> T) -> T 
     let each = start.elapsed().as_secs_f64() * 1e6 / count as f64;
     println!("{what:<44} {each:>9.3} us/{unit}");
     result
-}
-
-fn swap_file(dir: &std::path::Path) {
-    let swap = SwapFile::create(dir).expect("swap file");
-    let mut random = Random(1);
-    let data: Vec<u8> = (0..CLUSTER_BYTES)
-        .map(|_| random.below(256) as u8)
-        .collect();
-    for pass in ["write, new file", "write, over old data"] {
-        report(pass, CLUSTERS, "cluster", || {
-            for number in 0..CLUSTERS {
-                swap.write_at(number * u64::from(CLUSTER_BYTES), &data)
-                    .expect("write");
-            }
-        });
-    }
-    let fragments = CLUSTERS * u64::from(CLUSTER_BYTES) / 1024;
-    let mut item = vec![0; 4096];
-    report("read 1 to 4 KiB at random", ITEMS, "read", || {
-        for _ in 0..ITEMS {
-            let len = 1024 * (1 + random.below(4) as usize);
-            swap.read_at(random.below(fragments - 4) * 1024, &mut item[..len])
-                .expect("read");
-        }
-    });
-    report("read 2 KiB in order", ITEMS, "read", || {
-        for number in 0..ITEMS {
-            swap.read_at(number * 2048, &mut item[..2048])
-                .expect("read");
-        }
-    });
 }
 
 fn slots_in_order_of_age() {
