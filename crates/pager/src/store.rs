@@ -172,10 +172,9 @@ impl Spares {
     pub fn give(&mut self, buffer: Buffer) {
         let (list, most) = match buffer.len() {
             0..=SHORT_BYTES => (&mut self.short, SHORT_MAX),
-            ..=LONG_BYTES => (&mut self.long, self.long_max),
-            _ => return,
+            _ => (&mut self.long, self.long_max),
         };
-        if list.len() < most {
+        if list.len() < most && buffer.len() <= LONG_BYTES {
             list.push(buffer);
         }
     }
