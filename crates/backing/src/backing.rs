@@ -11,10 +11,11 @@
 //! A buffer has one owner at any time: the caller, or the transfer. So nobody can look at bytes that
 //! are still coming, nor change bytes that are still going.
 //!
-//! The caller guarantees that no two transfers of overlapping ranges are in flight at once, unless
-//! both read: they are carried out in any order. The store guarantees that every submitted request
-//! comes back exactly once, wholly done or with an error, and that a read which is submitted after a
-//! write has come back sees what was written.
+//! The caller guarantees that no two writes of overlapping ranges are in flight at once, for transfers are
+//! carried out in any order. A read may overlap a write or a discard: then it brings anything, and whoever
+//! asked must be able to tell. The store guarantees that every submitted request comes back exactly once,
+//! wholly done or with an error, and that a read which is submitted after a write has come back sees
+//! what was written.
 #![forbid(unsafe_code)]
 
 use crate::buffer::Buffer;

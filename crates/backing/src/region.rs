@@ -20,6 +20,8 @@ const FREE: u64 = !0;
 /// A bitmap of fragments; a set bit is a fragment in use.
 pub struct Region {
     bits: Box<[u64; WORDS]>,
+    /// Fragments that were in use since they were last told as a hole: they may hold disk blocks.
+    held: Box<[u64; WORDS]>,
     /// No free run is longer than this. Exact after a release or a failed search; taking
     /// fragments leaves it too high until a search in vain puts it right.
     longest_free: u32,
@@ -32,10 +34,11 @@ impl Region {
     pub fn new(usable: u32) -> Self {
         let mut region = Region {
             bits: Box::new([0; WORDS]),
+            held: Box::new([0; WORDS]),
             longest_free: usable.min(REGION_FRAGMENTS),
             released: false,
         };
-        region.flip(usable.min(REGION_FRAGMENTS)..REGION_FRAGMENTS);
+        flip(&mut region.bits, usable.min(REGION_FRAGMENTS)..REGION_FRAGMENTS);
         region
     }
 
@@ -67,7 +70,10 @@ impl Region {
             self.next(fragments.start, fragments.end, IN_USE),
             fragments.end
         );
-        self.flip(fragments);
+        for index in words_of(&fragments) {
+            self.held[index] |= mask(index, &fragments);
+        }
+        flip(&mut self.bits, fragments);
     }
 
     /// Marks used fragments as free.
@@ -80,45 +86,38 @@ impl Region {
             first_free == fragments.end,
             "a fragment of the swap file is freed twice"
         );
-        self.flip(fragments.clone());
+        flip(&mut self.bits, fragments.clone());
         let run =
             self.run_start(fragments.start)..self.next(fragments.end, REGION_FRAGMENTS, IN_USE);
         self.longest_free = self.longest_free.max(run.end - run.start);
         self.released = true;
     }
 
-    /// Free runs of `min` fragments or more below `end`, if anything was released since last asked.
+    /// Free runs of `min` fragments or more below `end` that may hold disk blocks. Each is told once, until
+    /// it has been in use again.
     pub fn take_holes(&mut self, min: u32, end: u32) -> Vec<Range<u32>> {
         let mut holes = Vec::new();
         if !std::mem::take(&mut self.released) || self.longest_free < min {
             return holes;
         }
-        let mut start = self.next(0, end, FREE);
+        let idle = |index: usize| !self.bits[index] & self.held[index];
+        let mut start = next_bit(0, end, idle);
         while start < end {
-            let run = start..self.next(start, end, IN_USE);
-            start = self.next(run.end, end, FREE);
+            let run = start..next_bit(start, end, |index| !idle(index));
+            start = next_bit(run.end, end, idle);
             if run.end - run.start >= min {
                 holes.push(run);
             }
+        }
+        for hole in &holes {
+            flip(&mut self.held, hole.clone());
         }
         holes
     }
 
     /// The first fragment in `from..end` whose bit, flipped by `flip`, is set; `end` if there is none.
     fn next(&self, from: u32, end: u32, flip: u64) -> u32 {
-        if from >= end {
-            return end;
-        }
-        let mut index = from as usize / 64;
-        let mut word = (self.bits[index] ^ flip) & (!0 << (from % 64));
-        while word == 0 {
-            index += 1;
-            if index * 64 >= end as usize {
-                return end;
-            }
-            word = self.bits[index] ^ flip;
-        }
-        (index as u32 * 64 + word.trailing_zeros()).min(end)
+        next_bit(from, end, |index| self.bits[index] ^ flip)
     }
 
     /// Where the run of free fragments that ends just before `end` begins.
@@ -135,16 +134,43 @@ impl Region {
         }
         index as u32 * 64 + 64 - word.leading_zeros()
     }
+}
 
-    fn flip(&mut self, fragments: Range<u32>) {
-        let mut at = fragments.start;
-        while at < fragments.end {
-            let bit = at % 64;
-            let count = (64 - bit).min(fragments.end - at);
-            self.bits[at as usize / 64] ^= (!0 >> (64 - count)) << bit;
-            at += count;
-        }
+/// The first bit in `from..end` that is set in the words; `end` if there is none.
+fn next_bit(from: u32, end: u32, word_at: impl Fn(usize) -> u64) -> u32 {
+    if from >= end {
+        return end;
     }
+    let mut index = from as usize / 64;
+    let mut word = word_at(index) & (!0 << (from % 64));
+    while word == 0 {
+        index += 1;
+        if index * 64 >= end as usize {
+            return end;
+        }
+        word = word_at(index);
+    }
+    (index as u32 * 64 + word.trailing_zeros()).min(end)
+}
+
+fn flip(bits: &mut [u64; WORDS], fragments: Range<u32>) {
+    for index in words_of(&fragments) {
+        bits[index] ^= mask(index, &fragments);
+    }
+}
+
+/// The words that these bits are in.
+fn words_of(fragments: &Range<u32>) -> Range<usize> {
+    fragments.start as usize / 64..(fragments.end as usize).div_ceil(64)
+}
+
+/// Those of these bits that are in this word, if there are any.
+fn mask(index: usize, fragments: &Range<u32>) -> u64 {
+    let first = index as u32 * 64;
+    let start = fragments.start.max(first) - first;
+    let end = fragments.end.min(first + 64) - first;
+    let ones: u64 = (!0u64).checked_shr(64 - (end - start)).unwrap_or(0);
+    ones << start
 }
 
 #[cfg(test)]
@@ -192,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_told_once_until_something_more_is_released() {
+    fn holes_are_told_once_until_they_were_in_use_again() {
         let mut region = Region::new(REGION_FRAGMENTS);
         region.take(0..100);
         assert_eq!(region.take_holes(1, 100), vec![]);
@@ -201,6 +227,9 @@ mod tests {
         assert_eq!(region.take_holes(4, 100), vec![0..10]);
         assert_eq!(region.take_holes(4, 100), vec![]);
         region.release(53..60);
-        assert_eq!(region.take_holes(4, 100), vec![0..10, 50..60]);
+        assert_eq!(region.take_holes(4, 100), vec![50..60]);
+        region.take(2..8);
+        region.release(2..8);
+        assert_eq!(region.take_holes(4, 100), vec![2..8]);
     }
 }

@@ -136,7 +136,7 @@ impl SlotSpace {
 
     /// Memory this map itself takes, in bytes.
     pub fn metadata_bytes(&self) -> u64 {
-        let bitmap_bytes = u64::from(REGION_FRAGMENTS) / 8;
+        let bitmap_bytes = 2 * u64::from(REGION_FRAGMENTS) / 8;
         self.regions.len() as u64 * bitmap_bytes
             + (self.regions.capacity() * size_of::<Region>()) as u64
     }
