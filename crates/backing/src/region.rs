@@ -38,7 +38,10 @@ impl Region {
             longest_free: usable.min(REGION_FRAGMENTS),
             released: false,
         };
-        flip(&mut region.bits, usable.min(REGION_FRAGMENTS)..REGION_FRAGMENTS);
+        flip(
+            &mut region.bits,
+            usable.min(REGION_FRAGMENTS)..REGION_FRAGMENTS,
+        );
         region
     }
 

@@ -15,8 +15,10 @@ use crate::{BodyId, Engine, ReadItem, SwapUnit, WriteItem, WriteOutcome, WritePl
 
 /// Holes are given back to the disk once they are more than this part of what is used.
 const IDLE_PART: u64 = 2;
-/// Only clusters of which at least an eighth is dead: others yield too little.
-const DEAD_LEAST: u32 = 8;
+/// Only clusters of which at least this part is dead: others yield too little...
+const DEAD_LEAST: u32 = 3;
+/// ... but for a file that is nearly full.
+const DEAD_LEAST_SHORT: u32 = 8;
 /// Most clusters emptied at once.
 const CHOICE: usize = 16;
 
@@ -100,7 +102,11 @@ impl Swap {
     /// The clusters that are most worth emptying, best first: benefit, number and live bytes.
     fn best_to_empty(&self) -> Vec<(u64, usize, u32)> {
         let last = self.last_serial();
-        let most = self.unit_bytes() - self.unit_bytes() / DEAD_LEAST;
+        let least = match self.is_short() {
+            true => DEAD_LEAST_SHORT,
+            false => DEAD_LEAST,
+        };
+        let most = self.unit_bytes() - self.unit_bytes() / least;
         let mut best: Vec<(u64, usize, u32)> = Vec::with_capacity(CHOICE + 1);
         for (index, part) in self.parts().filter(|(_, part)| part.live_bytes <= most) {
             let benefit = self.benefit(part, last);
@@ -115,11 +121,13 @@ impl Swap {
     }
 
     /// What emptying a cluster yields for what it costs: much room, for a long time, for little work.
+    /// Age counts for less than in the original: where pages die at random, it would have full clusters
+    /// moved before nearly empty ones.
     fn benefit(&self, part: &SwapPart, last: u64) -> u64 {
         let unit = u64::from(self.unit_bytes());
         let live = u64::from(part.live_bytes);
-        let age = (last - part.serial).saturating_add(1);
-        (unit - live) * age.min(1 << 30) / (unit + live)
+        let age = (last - part.serial).saturating_add(2).ilog2();
+        (unit - live) * u64::from(age) * 64 / (unit + live)
     }
 }
 

@@ -105,6 +105,13 @@ impl Engine {
         }
     }
 
+    /// Whether there is a swap file, with room and places left as far as that is known here. One that is
+    /// nearly full may still take a little, after much work: that is no hope.
+    pub fn swap_takes_more(&self) -> bool {
+        let swap = self.cache.swap.as_ref();
+        swap.is_some_and(|swap| !swap.is_nearly_full()) && self.places_left() > 0
+    }
+
     /// How many more pages may leave memory where places in the swap file are promised beforehand
     /// (cervera99, section 3.2).
     fn places_left(&self) -> usize {

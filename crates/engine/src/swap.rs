@@ -180,6 +180,13 @@ impl Swap {
         }
     }
 
+    /// Whether nine tenths of a file of limited size are in use, but for what is kept for collection.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        let kept = 2 * u64::from(self.unit_bytes);
+        let most = self.settings.max_bytes.unwrap_or(u64::MAX);
+        self.space.used_bytes() > most.saturating_sub(kept) / 10 * 9
+    }
+
     /// Places for pages that are left, when so many pages are away and so many blocks are promised
     /// beside those in use. There are some per cent as many places as blocks, and a page needs both
     /// (cervera99, sections 3.2 and 4.4: "the system will always assume the worst case").

@@ -193,12 +193,8 @@ impl Supervisor<'_> {
 
     /// Whether the swap file has room and works: then the job is slow, and not without hope.
     fn swap_takes_more(&self) -> bool {
-        let Some(swap) = &self.job.swap else {
-            return false;
-        };
-        let used = self.shared.engine().counters().swap_used_bytes;
-        let is_full = swap.max_bytes.is_some_and(|max| used > max / 10 * 9);
-        !is_full && lock(&self.shared.swap_error).is_none()
+        let takes_more = self.shared.engine().swap_takes_more();
+        takes_more && lock(&self.shared.swap_error).is_none()
     }
 
     /// Processes that never said hello: static or setuid programs, or a cleared environment.
