@@ -102,7 +102,8 @@ pub enum BackingError {
     Lost(Site),
     /// The file ends before the range that was to be read.
     #[error(
-        "{0}: the file is shorter than what was written to it; is something else changing it?"
+        "{0}: the file is shorter than what was written to it; find out what else changes it, or choose \
+         another --swap-dir"
     )]
     Truncated(Site),
     /// A transfer has been under way for so long that nobody expects its end any more. What it

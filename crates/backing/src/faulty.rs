@@ -28,6 +28,8 @@ pub enum Fault {
     Truncated,
     /// A read or write never comes back, and does nothing.
     Stuck,
+    /// A read never comes back.
+    StuckRead,
 
     /// Only the first half of a write reaches the store (whole blocks, at least one less than asked
     /// for), and success is reported: a torn write that the device hides.
@@ -47,6 +49,7 @@ impl Fault {
             Fault::Stuck => true,
             Fault::ReadError
             | Fault::Truncated
+            | Fault::StuckRead
             | Fault::BitFlip
             | Fault::Swapped
             | Fault::Replayed => transfer == Transfer::Read,

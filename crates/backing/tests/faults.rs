@@ -188,6 +188,22 @@ fn a_stuck_request_never_comes_back_and_does_nothing() {
 }
 
 #[test]
+fn a_store_whose_reads_are_stuck_still_writes() {
+    let (store, memory) = faulty(Fault::StuckRead, 0, 1);
+    let mut queue = store.queue(2).unwrap();
+    queue.submit(Request {
+        id: 1,
+        transfer: Transfer::Read,
+        offset: 0,
+        buffer: Buffer::new(BLOCK),
+    });
+    write(&mut *queue, 0, &[1]).unwrap();
+    assert_eq!((queue.in_flight(), store.hits()), (1, 1));
+    let mut behind = memory.queue(1).unwrap();
+    assert_eq!(read(&mut *behind, 0, 1).unwrap(), [1]);
+}
+
+#[test]
 fn the_message_about_a_stuck_disk_names_the_store_and_the_place() {
     let store = Memory::new();
     let waited = Duration::from_secs(30);

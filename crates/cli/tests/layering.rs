@@ -66,7 +66,19 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "pleat-wire",
         ],
     ),
-    ("pleat-e2e", &["pleat-types", "pleat-sys", "pleat-wire"]),
+    // The names of presets and codecs again: the supervisor with a faulty disk (`faulty-run`).
+    (
+        "pleat-e2e",
+        &[
+            "pleat-types",
+            "pleat-sys",
+            "pleat-wire",
+            "pleat-pager",
+            "pleat-backing",
+            "pleat-engine",
+            "pleat-codec",
+        ],
+    ),
 ];
 
 #[test]

@@ -1,5 +1,6 @@
 //! Runs the built `pleat` binary on real programs and on the torture program, and says what
-//! came of it. Knows pleat only from outside: its command line, its exit status, its output.
+//! came of it. Knows pleat only from outside: its command line, its exit status, its output. (Only the
+//! binary `faulty-run`, which is pleat on a disk that fails, is built from its crates.)
 //!
 //! ```no_run
 //! use pleat_e2e::{Machine, Megabytes};
@@ -24,6 +25,7 @@ mod outcome;
 mod programs;
 mod running;
 mod size;
+mod swap_file;
 mod sys;
 mod tree;
 
@@ -32,7 +34,8 @@ pub use machine::{eventually, skip, Machine};
 pub use outcome::Outcome;
 pub use running::Running;
 pub use size::Megabytes;
-pub use tree::{descendants, is_alive};
+pub use swap_file::SwapFile;
+pub use tree::{descendants, is_alive, working_in};
 
 /// The signals that tests send.
 pub mod signal {

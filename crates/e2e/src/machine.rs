@@ -54,6 +54,17 @@ impl Machine {
         &self.pleat
     }
 
+    /// The agent library that belongs to it: beside it, or where it is installed.
+    pub fn agent(&self) -> PathBuf {
+        let dir = self.pleat.parent().expect("a binary is in a directory");
+        let places = ["libpleat_agent.so", "../lib/pleat/libpleat_agent.so"];
+        let found = places
+            .iter()
+            .map(|place| dir.join(place))
+            .find(|path| path.is_file());
+        found.unwrap_or_else(|| panic!("no agent library near {}", self.pleat.display()))
+    }
+
     /// A directory of this test's own, on the disk that holds the target directory.
     pub fn scratch(&self) -> &Path {
         self.scratch.path()

@@ -1,10 +1,11 @@
-//! The three calls that the standard library does not have: a lock between processes, a signal
-//! to a process or group, and waiting for a child with its resource usage. All unsafe code of
-//! the harness is here.
+//! The calls that the standard library does not have: a lock between processes, a signal to a
+//! process or group, waiting for a child with its resource usage, and finding the data in a file
+//! of holes. All unsafe code of the harness is here.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -56,4 +57,20 @@ pub fn wait_with_peak(pid: i32) -> io::Result<(ExitStatus, u64)> {
 pub fn user() -> u32 {
     // SAFETY: geteuid takes no arguments and cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// The first range that is no hole, at or behind `from`.
+pub fn next_data(file: &File, from: u64) -> io::Result<Option<Range<u64>>> {
+    let start = match seek(file, from, libc::SEEK_DATA) {
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
+        found => found?,
+    };
+    Ok(Some(start..seek(file, start, libc::SEEK_HOLE)?))
+}
+
+fn seek(file: &File, from: u64, whence: i32) -> io::Result<u64> {
+    let from = i64::try_from(from).map_err(io::Error::other)?;
+    // SAFETY: lseek takes no pointers, and the descriptor is open as long as `file` is borrowed.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), from, whence) };
+    u64::try_from(found).map_err(|_| io::Error::last_os_error())
 }

@@ -1,6 +1,7 @@
 //! Which processes descend from which, read from /proc.
 
 use std::fs;
+use std::path::Path;
 
 struct Stat {
     state: char,
@@ -43,4 +44,12 @@ pub fn descendants(ancestor: i32) -> Vec<i32> {
         next += 1;
     }
     found.split_off(1)
+}
+
+/// Every living process that works in `dir`, as each process of a job works in the scratch directory.
+pub fn working_in(dir: &Path) -> Vec<i32> {
+    let works_there = |pid: &i32| {
+        fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == dir) && is_alive(*pid)
+    };
+    all_pids().into_iter().filter(works_there).collect()
 }

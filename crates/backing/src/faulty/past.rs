@@ -5,7 +5,10 @@ use crate::buffer::Buffer;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The last two versions of every block written.
+/// Blocks remembered at most: a program under test has the memory of two versions of each the less.
+const BLOCKS_MAX: usize = 1024;
+
+/// The last two versions of the blocks written first.
 pub struct Past {
     block_bytes: usize,
     blocks: BTreeMap<u64, Versions>,
@@ -27,13 +30,17 @@ impl Past {
     pub fn written(&mut self, offset: u64, bytes: &[u8]) {
         let numbers = self.numbers(offset, bytes.len());
         for (number, block) in numbers.zip(bytes.chunks_exact(self.block_bytes)) {
+            if self.blocks.len() >= BLOCKS_MAX && !self.blocks.contains_key(&number) {
+                continue;
+            }
             let before = self.blocks.remove(&number).map(|versions| versions.now);
             let now = block.into();
             self.blocks.insert(number, Versions { now, before });
         }
     }
 
-    /// What the range held before it was last written. None when it was never anything else.
+    /// What the range held before it was last written. None when it was never anything else, or that
+    /// is not known.
     pub fn before(&self, offset: u64, len: usize) -> Option<Buffer> {
         let mut old = self.now(self.numbers(offset, len))?;
         let new = Buffer::from(&old[..]);

@@ -90,7 +90,7 @@ impl FaultyQueue {
             Fault::NoSpace => self.answer(request, errno(libc::ENOSPC)),
             Fault::ReadError | Fault::WriteError => self.answer(request, errno(libc::EIO)),
             Fault::Truncated => self.answer(request, Err(io::ErrorKind::UnexpectedEof.into())),
-            Fault::Stuck => self.stuck.push(request),
+            Fault::Stuck | Fault::StuckRead => self.stuck.push(request),
             Fault::ShortWrite => self.write_half(request),
             Fault::BitFlip | Fault::Swapped | Fault::Replayed => {
                 self.pass_on(request, Fate::Hit, None);
