@@ -37,6 +37,8 @@ pub struct SlotSpace {
     next: u64,
     used: u64,
     high_water: u64,
+    /// See [`SlotSpace::reusing_early`].
+    reuses_early: bool,
 }
 
 impl SlotSpace {
@@ -54,7 +56,15 @@ impl SlotSpace {
             next: 0,
             used: 0,
             high_water: 0,
+            reuses_early: false,
         }
+    }
+
+    /// Starts over at the front as soon as a quarter of what the file has grown to is free, instead of a
+    /// quarter of its regions: for large fragments, of which a region holds gigabytes.
+    pub fn reusing_early(mut self) -> Self {
+        self.reuses_early = true;
+        self
     }
 
     /// Room for `bytes` bytes in one piece, or `None` when the space is full, too fragmented, or
@@ -143,7 +153,8 @@ impl SlotSpace {
 
     fn find_place(&mut self, want: u32) -> Option<u64> {
         // The file has never been larger, and a quarter of it is free: no need for it to grow.
-        if self.next >= self.high_water && self.used <= self.high_water / 4 * 3 {
+        let is_enough_free = self.used <= self.high_water / 4 * 3;
+        if self.reuses_early && self.next >= self.high_water && is_enough_free {
             self.next = 0;
         }
         if let Some(start) = self.find_ahead(want) {

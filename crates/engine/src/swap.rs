@@ -67,9 +67,14 @@ impl Swap {
             SwapUnit::Cluster => settings.cluster_bytes,
             SwapUnit::Block => BLOCK_BYTES,
         };
+        let space = SlotSpace::new(unit_bytes, settings.max_bytes);
+        let space = match settings.unit {
+            SwapUnit::Cluster => space.reusing_early(),
+            SwapUnit::Block => space,
+        };
         Swap {
             settings,
-            space: SlotSpace::new(unit_bytes, settings.max_bytes),
+            space,
             unit_bytes,
             parts: Vec::new(),
             lists: Vec::new(),
