@@ -47,7 +47,7 @@ fn python_builds_and_queries_a_400_mb_index() {
         return;
     }
     let index = machine.job("python3").arg(machine.program("pyindex.py"));
-    same_output_at(50, index.args(["140000", "15000"]).timeout(240));
+    same_output_at(50, index.args(["140000", "15000"]).timeout(420));
 }
 
 #[test]
