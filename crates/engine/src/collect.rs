@@ -176,11 +176,10 @@ impl Cache {
     }
 
     fn plan_move(&mut self, moved: &[(ReadItem, &[u8])], plan: &mut WritePlan) -> bool {
-        let current = |item: &ReadItem| {
-            let copy = self.disk_copy(item.body);
-            copy.is_some_and(|copy| self.read_item(item.body, copy) == Some(*item))
-        };
-        let wanted: Vec<_> = moved.iter().filter(|(item, _)| current(item)).collect();
+        let wanted = moved.iter();
+        let wanted: Vec<_> = wanted
+            .filter(|(item, _)| self.current_copy(item).is_some())
+            .collect();
         let Some(swap) = self.swap.as_mut().filter(|_| !wanted.is_empty()) else {
             return false;
         };
@@ -237,8 +236,7 @@ impl Cache {
             bytes: item.room,
         };
         self.moving_bytes -= u64::from(item.room);
-        let copy = self.disk_copy(item.body);
-        let copy = copy.filter(|&copy| self.read_item(item.body, copy) == Some(*from));
+        let copy = self.current_copy(from);
         let Some(copy) = copy.filter(|_| outcome == WriteOutcome::Done) else {
             return self.free_extent(extent);
         };

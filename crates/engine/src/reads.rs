@@ -27,8 +27,7 @@ impl Engine {
     /// is not what was found there, the file is damaged; if not, its place may have been written to
     /// again meanwhile.
     pub fn is_current(&self, item: &ReadItem) -> bool {
-        let copy = self.cache.disk_copy(item.body);
-        copy.is_some_and(|copy| self.cache.read_item(item.body, copy) == Some(*item))
+        self.cache.current_copy(item).is_some()
     }
 }
 
@@ -41,6 +40,12 @@ impl Cache {
             | BodyState::StagedClean { copy, .. } => Some(copy),
             _ => None,
         }
+    }
+
+    /// The copy that an item names, if it still is that of its body.
+    pub(crate) fn current_copy(&self, item: &ReadItem) -> Option<DiskCopy> {
+        let copy = self.disk_copy(item.body)?;
+        (self.read_item(item.body, copy) == Some(*item)).then_some(copy)
     }
 
     /// What to read for it.
