@@ -268,7 +268,7 @@ impl<'a> World<'a> {
 fn every_page_comes_back_as_it_was_through_writes_collections_and_reads() {
     for (name, max_bytes, expected) in [
         ("pleat", None, false),
-        ("pleat/cluster=16384", Some(5 << 20), true),
+        ("pleat/cluster=16384", Some(3 << 20), true),
         ("pleat/cluster=32768/sizing=static:0", Some(6 << 20), true),
         ("douglis93", None, false),
         ("douglis93", Some(7 << 20), true),
