@@ -63,6 +63,8 @@ pub(crate) struct Cache {
     pub(crate) write_out: WriteOut,
     /// See [`Settings::checks`].
     pub(crate) checks: bool,
+    /// There are pages of files, which can be had again.
+    pub(crate) has_files: bool,
     budget_bytes: u64,
     /// Last age stamp given out.
     pub(crate) clock: u64,
@@ -115,6 +117,7 @@ impl Cache {
             admission: parts.admission,
             write_out: settings.write_out,
             checks: settings.checks,
+            has_files: false,
             budget_bytes: settings.budget_bytes,
             clock: 0,
             outside: Outside::default(),
@@ -297,7 +300,7 @@ impl Cache {
     /// Whether pages can leave the cache other than by being used: to the swap file, or because a file
     /// has them.
     pub(crate) fn can_shrink(&self) -> bool {
-        self.swap.is_some() || !self.ghosts.is_unused()
+        self.swap.is_some() || self.has_files
     }
 
     pub(crate) fn view(&self) -> CacheView {

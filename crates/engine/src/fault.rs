@@ -120,7 +120,7 @@ impl Engine {
     }
 
     /// How to make the page of a body; `None` when it has to be read first.
-    fn copy_out(&self, body: BodyId, bytes: &mut Vec<u8>) -> Option<FillItem> {
+    pub(crate) fn copy_out(&self, body: BodyId, bytes: &mut Vec<u8>) -> Option<FillItem> {
         match self.cache.bodies.state(body) {
             BodyState::Staged(slot) | BodyState::StagedClean { slot, .. } => {
                 Some(FillItem::Staged(slot))
@@ -173,7 +173,7 @@ impl Engine {
         }
     }
 
-    fn fill_page(&mut self, id: SpaceId, page: PageNo, demand: bool) {
+    pub(crate) fn fill_page(&mut self, id: SpaceId, page: PageNo, demand: bool) {
         let stamp = self.next_stamp();
         let Some(space) = self.spaces.get_mut(&id) else {
             return;

@@ -23,11 +23,6 @@ impl Ghosts {
         }
     }
 
-    /// Whether no page of a file ever left.
-    pub(crate) fn is_unused(&self) -> bool {
-        self.queue.is_empty()
-    }
-
     /// A page is no longer in memory. `left_at` is counted in `away` from before.
     pub(crate) fn add(&mut self, home: Home, left_at: u64, away: &mut Distances) {
         if let Some(before) = self.left_at.insert(home, left_at) {

@@ -52,6 +52,7 @@ mod counters;
 mod distance;
 mod evict;
 mod fault;
+mod files;
 mod ghosts;
 mod landing;
 mod order;

@@ -166,7 +166,10 @@ impl Cache {
     fn drop_oldest(&mut self) -> bool {
         let on_its_way =
             |body: &BodyId| matches!(self.bodies.state(*body), BodyState::Writing { .. });
-        let oldest = self.order.oldest_first().find(|body| !on_its_way(body));
+        // Without a swap file pages of files leave ahead of those that nothing else has.
+        let is_stuck = |body: &BodyId| self.swap.is_none() && !self.is_droppable(*body);
+        let may_go = |body: &BodyId| !on_its_way(body) && !is_stuck(body);
+        let oldest = self.order.oldest_first().find(may_go);
         match oldest {
             Some(body) if self.is_droppable(body) => {
                 self.drop_body(body);
@@ -209,6 +212,8 @@ impl Cache {
                 .all(|older| match self.bodies.state(older) {
                     BodyState::Writing { .. } => true,
                     BodyState::Clean { .. } => self.keeps_what_is_written(),
+                    // Passed over: there is no way out for it.
+                    _ if self.swap.is_none() => !self.is_droppable(older),
                     _ => self.keeps_what_is_written() && self.is_droppable(older),
                 })
     }

@@ -16,8 +16,10 @@ impl Engine {
     }
 
     /// The pages of a file, none of which is in memory. They are read from the file and written back to
-    /// it, never to the swap file; the driver reports every write to one with `touch`.
+    /// it, never to the swap file; the driver reports every write to one with `touch`, or after it with
+    /// `overwritten` (`files.rs`).
     pub fn add_file(&mut self) -> SpaceId {
+        self.cache.has_files = true;
         self.insert_space(Space::new(Backed::ByFile))
     }
 

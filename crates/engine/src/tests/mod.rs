@@ -7,6 +7,7 @@ mod driver;
 mod lists;
 mod memory;
 mod model;
+mod mounted;
 mod reading;
 mod runs;
 mod script;

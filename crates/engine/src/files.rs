@@ -1,0 +1,113 @@
+//! Pages of files whose uses nobody sees: a file system's driver hears only of what the kernel has not.
+//!
+//! The kernel's page cache holds what is resident here, reads whole ranges of what it lacks, and may lose
+//! any clean page without a word. So it may ask for pages that are thought resident, or are leaving: their
+//! content is in the file. Every write reaches the file before the engine hears of it, and so every page
+//! is clean.
+
+use pleat_policy::Backed;
+use pleat_types::{PageNo, PageRange, SpaceId};
+
+use crate::bodies::Home;
+use crate::table::PageState;
+use crate::{Engine, FillItem, FillPlan};
+
+impl Engine {
+    /// The kernel reads a range of a file: what to make each page of. Follow with `read_done`.
+    ///
+    /// Unlike with `fault`, anything may happen before that: what is given up meanwhile was the page's
+    /// content all the same. Whether a page was *written to* meanwhile is for the caller to know.
+    pub fn read_file(&mut self, space: SpaceId, range: PageRange, plan: &mut FillPlan) {
+        plan.items.clear();
+        plan.bytes.clear();
+        plan.reads.clear();
+        let Some(known) = self.spaces.get(&space) else {
+            return plan.items.resize(range.len() as usize, FillItem::File);
+        };
+        for page in range.pages() {
+            let folded = match known.table.get(page) {
+                PageState::Away(body) => self.copy_out(body, &mut plan.bytes),
+                _ => None,
+            };
+            plan.items.push(folded.unwrap_or(FillItem::File));
+        }
+    }
+
+    /// The kernel has the pages of this range now: resident and youngest. Each counts as wanted: what
+    /// the kernel reads ahead it uses as a rule.
+    ///
+    /// A page that comes back from the cache has been used twice at least; it gets a second chance before it
+    /// leaves again, for want of better knowledge of its uses.
+    pub fn read_done(&mut self, space: SpaceId, range: PageRange) {
+        if !self.spaces.contains_key(&space) {
+            return;
+        }
+        self.cache.outside.resident_pages = self.pages.present();
+        for page in range.pages() {
+            let was_away = self.is_away(space, page);
+            self.fill_page(space, page, true);
+            if let Some(known) = self.spaces.get_mut(&space).filter(|_| was_away) {
+                known.table.touch(page, false);
+            }
+            // A hit may have shrunk the cache by a page of this very range.
+            self.forget_dropped();
+        }
+    }
+
+    fn is_away(&self, space: SpaceId, page: PageNo) -> bool {
+        let known = self.spaces.get(&space);
+        known.is_some_and(|known| matches!(known.table.get(page), PageState::Away(_)))
+    }
+
+    /// These pages were written to, in the kernel's page cache and in their file: what was kept of them
+    /// is out of date, and they are resident.
+    ///
+    /// One that is leaving goes on leaving: what was taken of it is out of date, and the caller reports
+    /// `refused`.
+    pub fn overwritten(&mut self, space: SpaceId, range: PageRange) {
+        for page in range.pages() {
+            let stamp = self.next_stamp();
+            let Some(known) = self.spaces.get_mut(&space) else {
+                return;
+            };
+            assert_eq!(known.backed, Backed::ByFile, "{space:?} is not of files");
+            let before = known.table.get(page);
+            if matches!(before, PageState::Leaving { .. } | PageState::Stuck) {
+                continue;
+            }
+            known.arrive(page, stamp, &mut self.pages);
+            known.table.set_clean(page, true);
+            match before {
+                PageState::Away(body) => self.cache.release(body),
+                PageState::Unknown => drop(self.cache.forget_ghost(Home { space, page })),
+                _ => continue,
+            }
+            self.granted_pages += 1;
+            self.starved = false;
+        }
+    }
+
+    /// Whether anything is known of a page of this range.
+    pub fn knows(&self, space: SpaceId, range: PageRange) -> bool {
+        let known = self.spaces.get(&space);
+        known.is_some_and(|known| {
+            let mut pages = range.pages();
+            pages.any(|page| known.table.get(page) != PageState::Unknown)
+        })
+    }
+
+    /// The kernel has given up what it had of this range, and kept nothing. What is folded stays.
+    pub fn kernel_forgot(&mut self, space: SpaceId, range: PageRange) {
+        let Some(known) = self.spaces.get_mut(&space) else {
+            return;
+        };
+        for page in range.pages() {
+            if matches!(
+                known.table.get(page),
+                PageState::Resident { .. } | PageState::Stuck
+            ) {
+                known.change(page, PageState::Unknown, &mut self.pages);
+            }
+        }
+    }
+}
