@@ -3,7 +3,7 @@
 use crate::reclaim;
 use crate::shared::{FoldJob, Shared};
 use pleat_backing::checksum;
-use pleat_codec::{Folded, Folder, PageKind};
+use pleat_codec::{Folded, Folder};
 use pleat_engine::ColdPage;
 use pleat_sys::process::give_back_free_memory;
 use pleat_types::PAGE_SIZE;
@@ -63,8 +63,7 @@ impl Press {
         let start = Instant::now();
         for (job, bytes) in self.jobs.iter().zip(&mut self.bytes) {
             let page = job.slots.ring.frame(job.frame);
-            self.results
-                .push(self.folder.fold(page, PageKind::Anonymous, bytes));
+            self.results.push(self.folder.fold(page, job.kind, bytes));
         }
         let took = start.elapsed();
         shared.meters.fold_us.add(took.as_micros() as u64);

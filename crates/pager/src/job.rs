@@ -1,12 +1,12 @@
 //! A job from start to end: everything is set up here, then the supervisor runs.
 
 use crate::cgroup::page_cache_room;
+use crate::pool::Pool;
 use crate::record::Recorder;
 use crate::report::{Live, Report};
-use crate::shared::{self, lock, Shared};
+use crate::shared::{self, Shared};
 use crate::store::SwapStore;
 use crate::supervisor::Supervisor;
-use crate::{fold, write};
 use pleat_backing::{Backing, Protection};
 use pleat_codec::Choice;
 use pleat_engine::{Engine, Preset, Settings};
@@ -19,7 +19,6 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -181,7 +180,7 @@ pub fn run(job: &Job) -> Result<Outcome, RunError> {
     // Before any thread: the keeper is forked from this process.
     let keeper = Keeper::start().map_err(other("start the keeper"))?;
     let result = start_job(job, &signals).and_then(|(shared, listener, program)| {
-        let threads = start_threads(&shared)?;
+        let pool = Pool::start(shared.clone()).map_err(other("start a thread"))?;
         let mut supervisor = Supervisor::new(
             job,
             shared.clone(),
@@ -192,14 +191,7 @@ pub fn run(job: &Job) -> Result<Outcome, RunError> {
             start,
         );
         let ending = supervisor.run();
-        shared.over.store(true, Ordering::Release);
-        shared.writer.open();
-        shared.folds.close();
-        lock(&shared.links).iter().for_each(|link| link.end());
-        for thread in threads {
-            // A thread that panicked has said so.
-            let _ = thread.join();
-        }
+        pool.stop();
         let recorded = shared.recorder.as_ref().map(Recorder::finish);
         let record_error = match recorded.transpose() {
             Ok(references) => {
@@ -311,25 +303,4 @@ fn spawn(job: &Job, socket: &str, signals: &Signals) -> Result<i32, RunError> {
             source,
         }),
     }
-}
-
-fn start_threads(shared: &Arc<Shared>) -> Result<Vec<std::thread::JoinHandle<()>>, RunError> {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut threads = Vec::new();
-    let mut start = |name: &str, body: fn(&Arc<Shared>)| {
-        let shared = shared.clone();
-        let builder = std::thread::Builder::new()
-            .name(name.into())
-            .stack_size(512 << 10);
-        builder
-            .spawn(move || body(&shared))
-            .map(|thread| threads.push(thread))
-    };
-    for _ in 0..cpus.min(8) {
-        start("pleat-fold", fold::run).map_err(other("start a thread"))?;
-    }
-    if shared.swap.is_some() {
-        start("pleat-write", write::run).map_err(other("start a thread"))?;
-    }
-    Ok(threads)
 }

@@ -8,6 +8,9 @@
 //! - folding threads (`fold`) compress what was taken away, a writing thread (`write`, `collect`)
 //!   moves the oldest to the swap file (`store`); `reclaim` chooses what goes next;
 //! - `record` writes a trace of the job's faults, if asked to.
+//!
+//! What has nothing to do with processes serves other faces too, as [`Holder`]s of pages: [`Shared`] is what
+//! its threads ([`Pool`]) have in common.
 #![forbid(unsafe_op_in_unsafe_fn)]
 
 mod census;
@@ -17,6 +20,7 @@ mod fold;
 mod job;
 mod meters;
 mod pace;
+mod pool;
 mod reclaim;
 mod record;
 mod report;
@@ -26,7 +30,11 @@ mod store;
 mod supervisor;
 mod write;
 
+pub use fold::{check, damaged};
 pub use job::{run, Ending, Job, Outcome, Place, Record, RunError, Swap};
 pub use meters::Reading;
 pub use pleat_backing::Protection;
+pub use pool::Pool;
+pub use reclaim::kick;
 pub use report::{Hits, Live, Report};
+pub use shared::{FoldJob, Holder, Parts, Shared, Slots, RING_FRAMES_MAX};

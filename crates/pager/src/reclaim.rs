@@ -24,24 +24,35 @@ pub fn kick(shared: &Shared) {
         return;
     }
     let takers: Vec<Taker> = lock(&shared.links).iter().filter_map(reserve).collect();
-    if takers.is_empty() {
+    let holders = shared.holders();
+    let holders = holders
+        .iter()
+        .filter_map(|holder| Some((holder, holder.reserve()?)));
+    let holders: Vec<_> = holders.collect();
+    let of_takers = takers
+        .iter()
+        .map(|taker| (taker.link.id, taker.room as u32));
+    let limits: Vec<(SpaceId, u32)> = of_takers.chain(holders.iter().map(|held| held.1)).collect();
+    if limits.is_empty() {
         return;
     }
-    let limits: Vec<(SpaceId, u32)> = takers.iter().map(|t| (t.link.id, t.room as u32)).collect();
-    let mut victims = Vec::with_capacity(TAKE_MAX * takers.len());
+    let most = limits.iter().map(|&(_, room)| room as usize).sum::<usize>();
+    let mut victims = Vec::new();
     let mut engine = shared.engine();
     let wanted = engine.frames_wanted() as usize;
-    engine.choose_victims(&limits, wanted.min(TAKE_MAX * takers.len()), &mut victims);
+    engine.choose_victims(&limits, wanted.min(most), &mut victims);
     drop(engine);
+    // Ascending, so that neighbours are moved by one call.
+    victims.sort_unstable();
+    let of = |space: SpaceId| -> Vec<PageNo> {
+        let pages = victims.iter().filter(|(id, _)| *id == space);
+        pages.map(|&(_, page)| page).collect()
+    };
     for taker in takers {
-        let mut pages: Vec<PageNo> = victims
-            .iter()
-            .filter(|(id, _)| *id == taker.link.id)
-            .map(|(_, page)| *page)
-            .collect();
-        // Ascending, so that neighbours are moved by one call.
-        pages.sort_unstable();
-        send(shared, &taker, &pages);
+        send(shared, &taker, &of(taker.link.id));
+    }
+    for (holder, (space, _)) in holders {
+        holder.take(of(space));
     }
 }
 

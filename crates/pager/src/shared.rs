@@ -7,7 +7,7 @@ use crate::meters::Meters;
 use crate::pace::Pace;
 use crate::record::Recorder;
 use crate::store::SwapStore;
-use pleat_codec::Choice;
+use pleat_codec::{Choice, PageKind};
 use pleat_engine::{BodyId, Engine};
 use pleat_sys::channel::Channel;
 use pleat_sys::process::{readable, wait, Bell};
@@ -53,6 +53,8 @@ pub struct Shared {
     pub writer: Gate,
     /// Every managed address space.
     pub links: Mutex<Vec<Arc<Link>>>,
+    /// Who else has pages that can be taken away.
+    pub holders: RwLock<Vec<Arc<dyn Holder>>>,
     /// Managed address spaces by process.
     pub by_pid: Mutex<HashMap<i32, Arc<Link>>>,
     /// Staging rings by number; a ring lives as long as a space or a staged page needs it.
@@ -115,6 +117,7 @@ impl Shared {
             folds: Folds::default(),
             writer: Gate::new()?,
             links: Mutex::new(Vec::new()),
+            holders: RwLock::new(Vec::new()),
             by_pid: Mutex::new(HashMap::new()),
             rings: RwLock::new(Vec::new()),
             meters: Meters::default(),
@@ -194,6 +197,12 @@ impl Shared {
         rings.map(|agent| agent.slots.touched_bytes()).sum()
     }
 
+    /// Everybody beside processes whose pages can be taken away.
+    pub fn holders(&self) -> Vec<Arc<dyn Holder>> {
+        let holders = self.holders.read();
+        holders.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Tells the engine what pages cost, now and then.
     pub fn tell_costs(&self) {
         if let Some(costs) = self.pace.due() {
@@ -203,6 +212,9 @@ impl Shared {
 
     /// Wakes every space thread that waits for memory.
     pub fn feed_starving(&self) {
+        for holder in self.holders() {
+            holder.feed();
+        }
         if self.starving.load(Ordering::Acquire) == 0 {
             return;
         }
@@ -210,6 +222,22 @@ impl Shared {
             link.bell.ring();
         }
     }
+}
+
+/// Somebody beside processes whose pages can be taken away: a mount.
+pub trait Holder: Send + Sync {
+    /// Its space, and how many pages it can take now; the right to have it take them is claimed. `None`:
+    /// it is at work already.
+    fn reserve(&self) -> Option<(SpaceId, u32)>;
+
+    /// These pages were chosen; none, and the claim is given back. Does not wait.
+    fn take(&self, pages: Vec<PageNo>);
+
+    /// There may be memory for who waits for some.
+    fn feed(&self);
+
+    /// Bytes of memory that it has, pages in the staging rings and the store not counted.
+    fn held_bytes(&self) -> u64;
 }
 
 /// A staging ring and its free frames.
@@ -347,6 +375,8 @@ pub struct FoldJob {
     pub body: BodyId,
     /// Where it was.
     pub page: (SpaceId, PageNo),
+    /// What kind of page it is.
+    pub kind: PageKind,
     /// Its ring.
     pub slots: Arc<Slots>,
     /// Its frame.

@@ -62,6 +62,49 @@ impl Ring {
         }
     }
 
+    /// A ring that nobody shares, for pages that this process takes itself.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn private(frames: u32) -> io::Result<Ring> {
+        let len = (1 + frames as usize) * PAGE;
+        // SAFETY: no pointers in; an anonymous mapping touches nothing that exists.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Ring {
+            start: start.cast(),
+            frames,
+        })
+    }
+
+    /// Puts a page into a frame; what is missing to a whole page is zeros.
+    ///
+    /// The caller has claimed the frame, and nobody was told of it yet.
+    ///
+    /// # Panics
+    /// When there is no such frame, or the bytes are more than a page.
+    pub fn put(&self, slot: u32, bytes: &[u8]) {
+        assert!(slot < self.frames && bytes.len() <= PAGE);
+        // SAFETY: inside the mapping, and nobody else looks at a frame that was claimed and not yet
+        // named to anybody.
+        unsafe {
+            let frame = self.start.add((1 + slot as usize) * PAGE);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), frame, bytes.len());
+            std::ptr::write_bytes(frame.add(bytes.len()), 0, PAGE - bytes.len());
+        }
+    }
+
     /// Frames in the ring.
     pub fn frames(&self) -> u32 {
         self.frames

@@ -34,6 +34,7 @@ use crate::shared::{lock, AgentLink, FoldJob, Link, Shared};
 use clocks::Clocks;
 use faults::Fault;
 use forks::Forks;
+use pleat_codec::PageKind;
 use pleat_engine::{FillPlan, Refusal};
 use pleat_sys::channel::Received;
 use pleat_sys::process::{readable, relax, wait};
@@ -266,6 +267,7 @@ impl Space {
                         Some(body) => jobs.push(FoldJob {
                             body,
                             page: (self.link.id, page),
+                            kind: PageKind::Anonymous,
                             slots: agent.slots.clone(),
                             frame,
                         }),
