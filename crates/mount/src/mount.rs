@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::{unmount, UnmountFlags};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,8 +78,6 @@ pub struct Mount {
     tree: Arc<Tree>,
     notifier: Notifier,
     outside: Arc<Outside>,
-    /// Keeps the connection; its own unmount is the last resort.
-    kernel: Mutex<Option<FuseSession>>,
     workers: Mutex<Vec<JoinHandle<()>>>,
     watcher: Mutex<Option<JoinHandle<()>>>,
 }
@@ -99,7 +98,7 @@ impl Mount {
             MountError::Source { path, source }
         })?;
         let tree = Arc::new(tree);
-        let (kernel, device) = connect(&options)?;
+        let device = connect(&options)?;
         let notifier = Notifier::new(Arc::clone(&device));
         content.mounted(&notifier);
         let mount = Mount {
@@ -107,7 +106,6 @@ impl Mount {
             tree: Arc::clone(&tree),
             notifier,
             outside,
-            kernel: Mutex::new(Some(kernel)),
             workers: Mutex::default(),
             watcher: Mutex::default(),
         };
@@ -225,10 +223,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        if self.unmount().is_err() {
-            // It tries in its own way.
-            drop(lock(&self.kernel).take());
-        }
+        // Whoever wants to know calls it before.
+        let _ = self.unmount();
         self.outside.end();
     }
 }
@@ -282,8 +278,8 @@ fn check_device() -> Result<(), MountError> {
     }
 }
 
-/// The mount itself, and the descriptor over which the kernel asks, which blocks.
-fn connect(options: &MountOptions) -> Result<(FuseSession, Arc<File>), MountError> {
+/// Mounts; the answer is the descriptor over which the kernel asks, which blocks.
+fn connect(options: &MountOptions) -> Result<Arc<File>, MountError> {
     let refused = |reason: String| MountError::Refused {
         path: options.mountpoint.clone(),
         reason,
@@ -301,7 +297,16 @@ fn connect(options: &MountOptions) -> Result<(FuseSession, Arc<File>), MountErro
     let device = file.try_clone()?;
     let flags = fcntl_getfl(&device).map_err(io::Error::from)?;
     fcntl_setfl(&device, flags - OFlags::NONBLOCK).map_err(io::Error::from)?;
-    Ok((kernel, Arc::new(device)))
+    keep_from_unmounting(&mut kernel)?;
+    Ok(Arc::new(device))
+}
+
+/// The library would unmount whatever is at the mount point when its session goes. To it, the end of a pipe
+/// that nobody reads looks like a connection that is over.
+fn keep_from_unmounting(kernel: &mut FuseSession) -> io::Result<()> {
+    let (_, unread) = io::pipe()?;
+    kernel.set_fuse_file(File::from(OwnedFd::from(unread)));
+    Ok(())
 }
 
 fn has_helper() -> bool {

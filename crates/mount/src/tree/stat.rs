@@ -84,10 +84,6 @@ impl Stat {
         u32::from(self.0.stx_mode)
     }
 
-    pub fn gid(&self) -> u32 {
-        self.0.stx_gid
-    }
-
     pub fn uid(&self) -> u32 {
         self.0.stx_uid
     }
