@@ -1,0 +1,264 @@
+//! The tree of files: which nodes the kernel knows, and everything it can ask of them but READ and WRITE,
+//! which go to the [`Content`] directly.
+//!
+//! Every object is reached through a descriptor, never by a path: of names, only single ones are looked up,
+//! in a directory that is open, without following links. So nothing outside the source can be reached.
+#![forbid(unsafe_code)]
+
+mod attributes;
+mod directory;
+mod extended;
+mod file_system;
+mod make;
+mod names;
+mod node;
+mod source;
+mod stat;
+mod table;
+
+pub use node::{Node, OwnChange};
+pub use source::Source;
+pub use stat::Stamp;
+
+use crate::content::{Content, Ticket};
+use crate::mount::MountOptions;
+use crate::watch::Outside;
+use crate::wire::{Transfer, WRITE_KILL_SUIDGID};
+use directory::Streams;
+use fuse_backend_rs::api::filesystem::Entry;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
+use source::OpenSources;
+use stat::Stat;
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+use table::Table;
+
+/// At most so many source files are open at once, each perhaps twice.
+const SOURCES_MAX: u64 = 4096 / 2;
+/// As many descriptors as Linux gives a process unless it was told otherwise.
+const DESCRIPTORS_MAX: u64 = 1 << 20;
+
+fn errno(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+/// The source directory, as the kernel sees it through the mount.
+pub struct Tree {
+    table: Table,
+    content: Arc<dyn Content>,
+    outside: Arc<Outside>,
+    streams: Streams,
+    entry_timeout: Duration,
+    attr_timeout: Duration,
+    writeback: bool,
+    /// Root gives new objects to whoever asked for them.
+    is_root: bool,
+    is_ready: Mutex<bool>,
+    became_ready: Condvar,
+}
+
+impl Tree {
+    pub(crate) fn new(
+        options: &MountOptions,
+        content: Arc<dyn Content>,
+        outside: Arc<Outside>,
+    ) -> io::Result<Tree> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&options.source, flags, Mode::empty())?;
+        let stat = Stat::of(&root)?;
+        let sources = OpenSources::new(raise_descriptor_limit().min(SOURCES_MAX) as usize);
+        Ok(Tree {
+            table: Table::new(root, stat, Arc::new(sources)),
+            content,
+            outside,
+            streams: Streams::default(),
+            entry_timeout: options.entry_timeout,
+            attr_timeout: options.attr_timeout,
+            writeback: options.writeback,
+            is_root: rustix::process::geteuid().is_root(),
+            is_ready: Mutex::default(),
+            became_ready: Condvar::new(),
+        })
+    }
+
+    /// The node with this number, if the kernel knows it.
+    #[must_use]
+    pub fn node(&self, number: u64) -> Option<Arc<Node>> {
+        self.table.get(number)
+    }
+
+    /// How many nodes the kernel knows.
+    #[must_use]
+    pub fn known_nodes(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Looks at every file whose data the kernel may have, and tells content and kernel of those that were
+    /// changed from outside. The watcher does so by itself; this is for whoever cannot wait.
+    pub fn look_for_changes(&self) {
+        for node in self.table.all() {
+            if node.is_watched() {
+                self.look_at(&node);
+            }
+        }
+    }
+
+    pub(crate) fn look_at(&self, node: &Node) {
+        if node.was_changed_outside() {
+            self.content.changed_outside(node);
+            self.outside.invalidate(node.number());
+        }
+    }
+
+    /// Waits until the kernel has begun to talk.
+    pub(crate) fn wait_until_ready(&self, limit: Duration) -> bool {
+        let ready = self.is_ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .became_ready
+            .wait_timeout_while(ready, limit, |ready| !*ready);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn is_now_ready(&self) {
+        *self.is_ready.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.became_ready.notify_all();
+    }
+
+    /// Answers a READ: appends to `out`.
+    pub(crate) fn read(
+        &self,
+        number: u64,
+        ticket: Ticket,
+        transfer: Transfer,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        let Some(node) = self.node(number) else {
+            self.content.dropped(number, ticket);
+            return Err(errno(libc::ESTALE));
+        };
+        self.watch(&node);
+        self.content
+            .read(&node, ticket, transfer.offset, transfer.size, out)
+    }
+
+    /// Does a WRITE.
+    pub(crate) fn write(
+        &self,
+        number: u64,
+        ticket: Ticket,
+        transfer: Transfer,
+        data: &[u8],
+    ) -> io::Result<()> {
+        let Some(node) = self.node(number) else {
+            self.content.dropped(number, ticket);
+            return Err(errno(libc::ESTALE));
+        };
+        self.watch(&node);
+        let _ours = node.changing();
+        self.content.write(&node, ticket, transfer.offset, data)?;
+        if transfer.flags & WRITE_KILL_SUIDGID != 0 {
+            self.drop_privileges(&node)?;
+        }
+        Ok(())
+    }
+
+    fn watch(&self, node: &Arc<Node>) {
+        if node.begin_to_watch() {
+            self.outside.watch(node);
+        }
+    }
+
+    fn known(&self, number: u64) -> io::Result<Arc<Node>> {
+        self.node(number).ok_or_else(|| errno(libc::ESTALE))
+    }
+
+    /// The node of this name, counted once: `forget` unless the kernel is told of it.
+    fn look_up(&self, directory: &Node, name: &CStr) -> io::Result<Entry> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let place = rustix::fs::openat(directory.place(), name, flags, Mode::empty())?;
+        self.admit(place)
+    }
+
+    /// As `look_up`, for an object that is open.
+    fn admit(&self, place: OwnedFd) -> io::Result<Entry> {
+        let stat = Stat::of(&place)?;
+        let node = self.table.look_up(place, stat);
+        Ok(self.entry(&node, stat))
+    }
+
+    /// What the kernel is told of a node that was just looked at.
+    fn entry(&self, node: &Node, stat: Stat) -> Entry {
+        Entry {
+            inode: node.number(),
+            generation: node.generation(),
+            attr: self.seen(node, stat).attributes(node.shown_inode()),
+            attr_flags: 0,
+            attr_timeout: self.attr_timeout,
+            entry_timeout: self.entry_timeout,
+        }
+    }
+
+    /// Attributes that were just read, or newer ones when they show a change that may be from outside.
+    fn seen(&self, node: &Node, stat: Stat) -> Stat {
+        if !node.is_file() || node.stamp() == stat.stamp() {
+            return stat;
+        }
+        self.look_at(node);
+        node.stat().unwrap_or(stat)
+    }
+
+    fn forget_lookups(&self, number: u64, count: u64) {
+        let mut removed = None;
+        self.table.forget(number, count, |node| {
+            if node.is_watched() {
+                self.outside.forget(number);
+            }
+            if node.stat().is_ok_and(|stat| stat.links() == 0) {
+                removed = Some(Arc::clone(node));
+            } else {
+                self.content.forgotten(node);
+            }
+        });
+        // The descriptor is still open, so that no other file can get the inode.
+        if let Some(node) = removed {
+            self.content.removed(&node);
+        }
+    }
+
+    /// The file of this name, if the kernel knows it: its time of change is about to be another.
+    fn file_named(&self, directory: &Node, name: &CStr) -> Option<Arc<Node>> {
+        let stat = Stat::named(directory.place(), name).ok()?;
+        let file = Some(stat).filter(Stat::is_file)?;
+        self.table.find(file.identity())
+    }
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tree")
+            .field("known_nodes", &self.known_nodes())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A quarter of as many descriptors as this process may get; each node needs one.
+fn raise_descriptor_limit() -> u64 {
+    let limits = getrlimit(Resource::Nofile);
+    let hard = limits.maximum.unwrap_or(DESCRIPTORS_MAX);
+    let wishes = [hard.max(DESCRIPTORS_MAX), hard];
+    for wish in wishes {
+        let limits = Rlimit {
+            current: Some(wish),
+            maximum: Some(wish.max(hard)),
+        };
+        if setrlimit(Resource::Nofile, limits).is_ok() {
+            break;
+        }
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(hard) / 4
+}

@@ -1,0 +1,60 @@
+//! Extended attributes. By way of /proc, as a descriptor with `O_PATH` is not enough for them; the link there
+//! leads to the object itself, be it a symbolic link.
+#![forbid(unsafe_code)]
+
+use super::source::path_of;
+use super::Tree;
+use fuse_backend_rs::api::filesystem::{GetxattrReply, ListxattrReply};
+use rustix::fs::{getxattr, listxattr, removexattr, setxattr, XattrFlags};
+use std::ffi::CStr;
+use std::io;
+
+impl Tree {
+    pub(super) fn set_extended(
+        &self,
+        number: u64,
+        name: &CStr,
+        value: &[u8],
+        flags: u32,
+    ) -> io::Result<()> {
+        let node = self.known(number)?;
+        let _ours = node.changing();
+        let flags = XattrFlags::from_bits_retain(flags);
+        Ok(setxattr(path_of(node.place()), name, value, flags)?)
+    }
+
+    /// A size of 0 asks for the size.
+    pub(super) fn get_extended(
+        &self,
+        number: u64,
+        name: &CStr,
+        size: u32,
+    ) -> io::Result<GetxattrReply> {
+        let node = self.known(number)?;
+        let mut value = vec![0; size as usize];
+        let len = getxattr(path_of(node.place()), name, &mut value[..])?;
+        if size == 0 {
+            return Ok(GetxattrReply::Count(len as u32));
+        }
+        value.truncate(len);
+        Ok(GetxattrReply::Value(value))
+    }
+
+    /// A size of 0 asks for the size.
+    pub(super) fn list_extended(&self, number: u64, size: u32) -> io::Result<ListxattrReply> {
+        let node = self.known(number)?;
+        let mut names = vec![0; size as usize];
+        let len = listxattr(path_of(node.place()), &mut names[..])?;
+        if size == 0 {
+            return Ok(ListxattrReply::Count(len as u32));
+        }
+        names.truncate(len);
+        Ok(ListxattrReply::Names(names))
+    }
+
+    pub(super) fn remove_extended(&self, number: u64, name: &CStr) -> io::Result<()> {
+        let node = self.known(number)?;
+        let _ours = node.changing();
+        Ok(removexattr(path_of(node.place()), name)?)
+    }
+}

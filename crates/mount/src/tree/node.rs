@@ -1,0 +1,282 @@
+//! One object of the source that the kernel knows.
+//!
+//! Lock order: `sources.queue` before `data`; `state` alone. No lock is held across a call of `Content`.
+#![forbid(unsafe_code)]
+
+use super::source::{path_of, OpenSources, Source};
+use super::stat::{Identity, Stamp, Stat};
+use crate::pages::FilePages;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// The stamp, and how many of our own changes are under way.
+#[derive(Debug)]
+struct State {
+    stamp: Stamp,
+    changes_under_way: u32,
+}
+
+/// One file, directory, link or device of the source, for as long as the kernel knows it.
+pub struct Node {
+    /// What the [`crate::Content`] keeps of this file.
+    pub pages: FilePages,
+    number: u64,
+    identity: Identity,
+    shown_inode: u64,
+    generation: u64,
+    is_file: bool,
+    /// Open with `O_PATH`: keeps the inode from being used for another file.
+    place: OwnedFd,
+    state: Mutex<State>,
+    data: Mutex<Option<Arc<Source>>>,
+    was_used: AtomicBool,
+    /// Data went to the kernel, so that it must be told of changes.
+    is_watched: AtomicBool,
+    sources: Arc<OpenSources>,
+    this: Weak<Node>,
+}
+
+/// What a node is made from.
+pub(super) struct Found {
+    pub place: OwnedFd,
+    pub stat: Stat,
+    pub number: u64,
+    pub shown_inode: u64,
+}
+
+impl Node {
+    pub(super) fn new(found: Found, sources: &Arc<OpenSources>) -> Arc<Node> {
+        Arc::new_cyclic(|this| Node {
+            pages: FilePages::default(),
+            number: found.number,
+            identity: found.stat.identity(),
+            shown_inode: found.shown_inode,
+            generation: found.stat.generation(),
+            is_file: found.stat.is_file(),
+            place: found.place,
+            state: Mutex::new(State {
+                stamp: found.stat.stamp(),
+                changes_under_way: 0,
+            }),
+            data: Mutex::default(),
+            was_used: AtomicBool::new(false),
+            is_watched: AtomicBool::new(false),
+            sources: Arc::clone(sources),
+            this: this.clone(),
+        })
+    }
+
+    /// The number by which the kernel calls it. The same whenever the same file is found again.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.is_file
+    }
+
+    /// As of the last change that we made or saw.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.state().stamp
+    }
+
+    /// Its size now.
+    ///
+    /// # Errors
+    /// What the source answered.
+    pub fn size(&self) -> io::Result<u64> {
+        Ok(self.stat()?.size())
+    }
+
+    /// The file, for reading from it.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn reading(&self) -> io::Result<Arc<Source>> {
+        self.source(false)
+    }
+
+    /// The file, for reading and writing.
+    ///
+    /// # Errors
+    /// It cannot be opened so.
+    pub fn writing(&self) -> io::Result<Arc<Source>> {
+        self.source(true)
+    }
+
+    /// Puts on disk what was written to the source.
+    ///
+    /// # Errors
+    /// What the source answered.
+    pub fn sync_source(&self, data_only: bool) -> io::Result<()> {
+        let source = self.reading()?;
+        if data_only {
+            source.file().sync_data()
+        } else {
+            source.file().sync_all()
+        }
+    }
+
+    /// Says that what happens to the file until the answer is dropped is our own doing.
+    #[must_use]
+    pub fn changing(&self) -> OwnChange<'_> {
+        if self.is_file {
+            self.state().changes_under_way += 1;
+        }
+        OwnChange { node: self }
+    }
+
+    pub(super) fn place(&self) -> BorrowedFd<'_> {
+        self.place.as_fd()
+    }
+
+    pub(super) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    pub(super) fn shown_inode(&self) -> u64 {
+        self.shown_inode
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(super) fn stat(&self) -> io::Result<Stat> {
+        Stat::of(&self.place)
+    }
+
+    /// Whether somebody else changed the file since the last look. Looks while no change of ours is under
+    /// way and none can begin; one that is will be followed by a look of its own.
+    pub(super) fn was_changed_outside(&self) -> bool {
+        let mut state = self.state();
+        if !self.is_file || state.changes_under_way > 0 {
+            return false;
+        }
+        let Ok(stat) = self.stat() else {
+            return false;
+        };
+        let before = std::mem::replace(&mut state.stamp, stat.stamp());
+        before != state.stamp
+    }
+
+    /// True the first time only.
+    pub(super) fn begin_to_watch(&self) -> bool {
+        !self.is_watched.load(Relaxed) && !self.is_watched.swap(true, Relaxed)
+    }
+
+    /// By which its object can be opened or watched, not only used.
+    pub(crate) fn proc_path(&self) -> String {
+        path_of(self.place())
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.is_watched.load(Relaxed)
+    }
+
+    /// Takes over a source that was opened by making the file.
+    pub(super) fn adopt(&self, source: Source) {
+        if self.data().replace(Arc::new(source)).is_none() {
+            self.sources.opened(self.this.clone());
+        }
+    }
+
+    /// Opens the source, if it can be, and keeps it.
+    pub(super) fn keep_open(&self) {
+        let mut data = self.data();
+        if data.as_ref().is_some_and(|source| source.is_pinned) {
+            return;
+        }
+        let place = self.place.as_fd();
+        let opened = Source::open(place, true).or_else(|_| Source::open(place, false));
+        if let Ok(mut source) = opened {
+            source.is_pinned = true;
+            *data = Some(Arc::new(source));
+        }
+    }
+
+    /// Keeps a source that could not be opened again.
+    pub(super) fn pin(&self, mut source: Source) {
+        source.is_pinned = true;
+        *self.data() = Some(Arc::new(source));
+    }
+
+    fn source(&self, for_writing: bool) -> io::Result<Arc<Source>> {
+        if !self.was_used.load(Relaxed) {
+            self.was_used.store(true, Relaxed);
+        }
+        let mut data = self.data();
+        if let Some(source) = &*data {
+            if source.is_writable() || !for_writing {
+                return Ok(Arc::clone(source));
+            }
+        }
+        let source = Arc::new(Source::open(self.place.as_fd(), for_writing)?);
+        let is_new = data.replace(Arc::clone(&source)).is_none();
+        drop(data);
+        if is_new {
+            self.sources.opened(self.this.clone());
+        }
+        Ok(source)
+    }
+
+    /// False when it was used since the last call, or must stay open.
+    pub(super) fn close_unless_used(&self) -> bool {
+        if self.was_used.swap(false, Relaxed) {
+            return false;
+        }
+        let mut data = self.data();
+        let closes = data.as_ref().is_none_or(|source| !source.is_pinned);
+        if closes {
+            *data = None;
+        }
+        closes
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn data(&self) -> MutexGuard<'_, Option<Arc<Source>>> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("number", &self.number)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A change of ours under way; its end takes the new stamp.
+#[must_use]
+#[derive(Debug)]
+pub struct OwnChange<'a> {
+    node: &'a Node,
+}
+
+impl Drop for OwnChange<'_> {
+    fn drop(&mut self) {
+        if !self.node.is_file {
+            return;
+        }
+        let mut state = self.node.state();
+        state.changes_under_way -= 1;
+        if state.changes_under_way == 0 {
+            // A file that cannot even be looked at keeps its old stamp and counts as changed later.
+            if let Ok(stat) = self.node.stat() {
+                state.stamp = stat.stamp();
+            }
+        }
+    }
+}
