@@ -4,12 +4,14 @@
 //! that. Errors of the parser become one line, as every other error of pleat.
 
 mod model;
+mod mount;
 mod papers;
 mod sim;
 mod swap;
 mod trace;
 
 pub use model::{Figure, ModelArgs};
+pub use mount::MountArgs;
 pub use papers::PapersArgs;
 pub use sim::{SimArgs, SimHost};
 pub use swap::BenchSwapArgs;
@@ -27,6 +29,7 @@ const EXAMPLES: &str = "\
 Examples:
   pleat run --memory 2G -- python3 train.py
   pleat run --memory 50% -v -- sort -S 8G big.txt -o sorted.txt
+  pleat mount --memory 1G /srv/www /mnt/www
   pleat doctor
   pleat bench codec /tmp/mine.pages
 
@@ -112,6 +115,9 @@ pub enum Command {
     /// Run a program within a memory budget
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Show a directory again, with its files' pages compressed in memory
+    #[command(after_help = mount::EXAMPLES)]
+    Mount(MountArgs),
     /// Show what this machine allows, and how to mend what is missing
     Doctor,
     /// Measure codecs and swap files on pages of your own

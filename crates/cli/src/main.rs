@@ -14,6 +14,7 @@ mod budget;
 mod doctor;
 mod exit;
 mod model;
+mod mount;
 mod output;
 mod papers;
 mod plot;
@@ -38,6 +39,9 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Run(raw),
         }) => run::run(raw),
+        Ok(Args {
+            command: Command::Mount(raw),
+        }) => mount::mount(raw),
         Ok(Args {
             command: Command::Doctor,
         }) => doctor::doctor(),

@@ -158,7 +158,11 @@ fn verbosity(raw: &RunArgs) -> Verbosity {
     }
 }
 
-fn resolve_budget(
+/// What `--memory` means here.
+///
+/// # Errors
+/// It is no amount of memory.
+pub fn resolve_budget(
     text: Option<&str>,
     memory: &MachineMemory,
     warnings: &mut Vec<String>,
@@ -267,7 +271,11 @@ fn record_resident(text: &str, budget_bytes: u64) -> Result<u64, SettingsError> 
     })
 }
 
-fn resolve_preset(given: Option<&str>) -> Result<Preset, SettingsError> {
+/// What `--preset` means.
+///
+/// # Errors
+/// There is none of that name.
+pub fn resolve_preset(given: Option<&str>) -> Result<Preset, SettingsError> {
     preset(given.unwrap_or(preset_names()[0])).map_err(SettingsError::Preset)
 }
 

@@ -47,7 +47,7 @@ impl StatsFile {
     ///
     /// # Errors
     /// When the disk does not take them.
-    pub fn write(self, stats: &Stats) -> Result<(), StatsError> {
+    pub fn write(self, stats: &impl Serialize) -> Result<(), StatsError> {
         let StatsFile { path, mut file } = self;
         let write = |file: &mut File| {
             let mut text = serde_json::to_vec_pretty(stats)?;

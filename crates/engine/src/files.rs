@@ -13,16 +13,16 @@ use crate::table::PageState;
 use crate::{Engine, FillItem, FillPlan};
 
 impl Engine {
-    /// The kernel reads a range of a file: what to make each page of. Follow with `read_done`.
+    /// The kernel reads a range of a file: appends what to make each page of. Follow with `read_done`.
     ///
     /// Unlike with `fault`, anything may happen before that: what is given up meanwhile was the page's
     /// content all the same. Whether a page was *written to* meanwhile is for the caller to know.
     pub fn read_file(&mut self, space: SpaceId, range: PageRange, plan: &mut FillPlan) {
-        plan.items.clear();
-        plan.bytes.clear();
-        plan.reads.clear();
         let Some(known) = self.spaces.get(&space) else {
-            return plan.items.resize(range.len() as usize, FillItem::File);
+            let count = range.len() as usize;
+            return plan
+                .items
+                .extend(std::iter::repeat_n(FillItem::File, count));
         };
         for page in range.pages() {
             let folded = match known.table.get(page) {

@@ -12,8 +12,8 @@ pub struct Ticket(pub u64);
 
 /// What a mount does with the contents of files. One value for the whole mount.
 ///
-/// The caller guarantees: each ticket comes back in exactly one `read`, `write` or `dropped`, on the thread
-/// that received it; sizes are at most 1 MiB; `write` and the `change` of `alter` run inside the node's
+/// The caller guarantees: each ticket comes back in one `read` or `write` at most, and then in `answered`;
+/// sizes are at most 1 MiB; `write` and the `change` of `alter` run inside the node's
 /// [`crate::OwnChange`], so they are not taken for changes from outside.
 pub trait Content: Send + Sync {
     /// The mount exists, and nothing was asked of it yet.
@@ -25,9 +25,10 @@ pub trait Content: Send + Sync {
     /// wait.
     fn received(&self, node: u64, is_write: bool, offset: u64, size: u32) -> Ticket;
 
-    /// The request of this ticket will never come: its node is unknown, or the message is damaged.
-    fn dropped(&self, node: u64, ticket: Ticket) {
-        let _ = (node, ticket);
+    /// The request of this ticket was answered: the kernel has the answer. Comes for every ticket exactly
+    /// once, also where the request came to nothing: its node is unknown, or the message is damaged.
+    fn answered(&self, ticket: Ticket) {
+        let _ = ticket;
     }
 
     /// Appends at most `size` bytes of the file from `offset` on; fewer only at its end. What `out` holds

@@ -112,9 +112,9 @@ impl Session {
         let Some(transfer) = wire::transfer(message) else {
             return Request::Other;
         };
-        let ticket =
-            self.content
-                .received(header.node, is_write, transfer.offset, transfer.size);
+        let ticket = self
+            .content
+            .received(header.node, is_write, transfer.offset, transfer.size);
         if is_write {
             Request::Write(header, transfer, ticket)
         } else {
@@ -137,15 +137,13 @@ impl Session {
         let head = wire::answer_header(out.len(), -error, header.unique);
         out[..wire::ANSWER_HEADER_BYTES].copy_from_slice(&head);
         self.check((&*self.device).write(out));
+        self.content.answered(ticket);
     }
 
     fn write(&self, header: Header, transfer: wire::Transfer, ticket: Ticket, message: &[u8]) {
         let result = match wire::written(message, transfer.size) {
             Some(data) => self.tree.write(header.node, ticket, transfer, data),
-            None => {
-                self.content.dropped(header.node, ticket);
-                Err(io::Error::from_raw_os_error(libc::EINVAL))
-            }
+            None => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         };
         // struct fuse_write_out
         let mut body = [0; 8];
@@ -158,6 +156,7 @@ impl Session {
         let head = wire::answer_header(len, -error, header.unique);
         let parts = [IoSlice::new(&head), IoSlice::new(body)];
         self.check((&*self.device).write_vectored(&parts));
+        self.content.answered(ticket);
     }
 
     fn serve(&self, message: &mut [u8], answer: &mut [u8]) {
@@ -182,9 +181,7 @@ impl Session {
     /// ENOENT: whoever asked does not wait any more.
     fn check(&self, sent: io::Result<usize>) {
         match sent {
-            Err(error)
-                if !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) =>
-            {
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {
                 self.complain("answering a request", &error.to_string());
             }
             _ => {}

@@ -137,10 +137,7 @@ impl Tree {
         transfer: Transfer,
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
-        let Some(node) = self.node(number) else {
-            self.content.dropped(number, ticket);
-            return Err(errno(libc::ESTALE));
-        };
+        let node = self.node(number).ok_or(errno(libc::ESTALE))?;
         self.watch(&node);
         self.content
             .read(&node, ticket, transfer.offset, transfer.size, out)
@@ -154,10 +151,7 @@ impl Tree {
         transfer: Transfer,
         data: &[u8],
     ) -> io::Result<()> {
-        let Some(node) = self.node(number) else {
-            self.content.dropped(number, ticket);
-            return Err(errno(libc::ESTALE));
-        };
+        let node = self.node(number).ok_or(errno(libc::ESTALE))?;
         self.watch(&node);
         let _ours = node.changing();
         self.content.write(&node, ticket, transfer.offset, data)?;

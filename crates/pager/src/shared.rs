@@ -160,6 +160,11 @@ impl Shared {
         self.main_bell.ring();
     }
 
+    /// Why it cannot go on, if so.
+    pub fn failure(&self) -> Option<String> {
+        lock(&self.failure).clone()
+    }
+
     /// Whether the job is over.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)

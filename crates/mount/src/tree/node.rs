@@ -5,7 +5,6 @@
 
 use super::source::{path_of, OpenSources, Source};
 use super::stat::{Identity, Stamp, Stat};
-use crate::pages::FilePages;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,8 +20,6 @@ struct State {
 
 /// One file, directory, link or device of the source, for as long as the kernel knows it.
 pub struct Node {
-    /// What the [`crate::Content`] keeps of this file.
-    pub pages: FilePages,
     number: u64,
     identity: Identity,
     shown_inode: u64,
@@ -50,7 +47,6 @@ pub(super) struct Found {
 impl Node {
     pub(super) fn new(found: Found, sources: &Arc<OpenSources>) -> Arc<Node> {
         Arc::new_cyclic(|this| Node {
-            pages: FilePages::default(),
             number: found.number,
             identity: found.stat.identity(),
             shown_inode: found.shown_inode,

@@ -1,0 +1,80 @@
+//! Storing what a WRITE wrote into the kernel's cache, where an older content may have got meanwhile
+//! (`ledger.rs` says how).
+//!
+//! The kernel waits for the page's lock. As a rule nobody has it. But where the kernel did not have the
+//! page, and the WRITE covers part of it only, the page stays locked until the WRITE is answered; then
+//! there is nothing to mend either. These two cannot be told apart, so a thread of its own does the
+//! storing, and the answer waits for it no longer than [`PATIENCE`].
+#![forbid(unsafe_code)]
+
+use crate::notify::Notifier;
+use std::sync::mpsc::{channel, sync_channel, Sender, SyncSender};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Reads that the page may be locked for are answered by then, unless the disk is stuck.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+struct Order {
+    notifier: Notifier,
+    node: u64,
+    offset: u64,
+    data: Vec<u8>,
+    done: SyncSender<()>,
+}
+
+/// The storing threads: one for each order that waits, kept for the next.
+#[derive(Default)]
+pub(super) struct Mender {
+    idle: Mutex<Vec<Sender<Order>>>,
+}
+
+impl Mender {
+    /// Stores; returns when that is done, or is not going to be before the WRITE is answered.
+    pub(super) fn store(&self, notifier: &Notifier, node: u64, offset: u64, data: &[u8]) {
+        let (done, is_done) = sync_channel(1);
+        let mut order = Order {
+            notifier: notifier.clone(),
+            node,
+            offset,
+            data: data.to_vec(),
+            done,
+        };
+        let idle = |mender: &Mender| {
+            let mut idle = mender.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            idle.pop()
+        };
+        let worker = loop {
+            let Some(worker) = idle(self).or_else(start) else {
+                // No thread to be had: the page is dropped instead, which needs none when it is not
+                // locked. Better to wait than to let old content be read.
+                let _ = order.notifier.inval_inode(node, offset, data.len() as u64);
+                return;
+            };
+            match worker.send(order) {
+                Ok(()) => break worker,
+                // It has ended.
+                Err(back) => order = back.0,
+            }
+        };
+        if is_done.recv_timeout(PATIENCE).is_ok() {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            idle.push(worker);
+        }
+    }
+}
+
+fn start() -> Option<Sender<Order>> {
+    let (sender, orders) = channel::<Order>();
+    let builder = std::thread::Builder::new()
+        .name("pleat-mend".into())
+        .stack_size(128 << 10);
+    let thread = builder.spawn(move || {
+        for order in orders {
+            // The kernel forgot the file: nobody can read what is old.
+            let _ = order.notifier.store(order.node, order.offset, &order.data);
+            let _ = order.done.send(());
+        }
+    });
+    thread.ok().map(|_| sender)
+}
