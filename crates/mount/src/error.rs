@@ -8,13 +8,17 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel has no FUSE, or a container hides it.
-    #[error("there is no /dev/fuse; load the module (modprobe fuse), or give the container the device")]
+    #[error(
+        "there is no /dev/fuse; load the module (modprobe fuse), or give the container the device"
+    )]
     NoDevice,
     /// The device exists, but not for this user.
     #[error("/dev/fuse: {0}; run as root, or have the device readable and writable for this user")]
     Device(io::Error),
     /// Only root may mount without the helper.
-    #[error("an ordinary user needs fusermount3 to mount; install the package fuse3, or run as root")]
+    #[error(
+        "an ordinary user needs fusermount3 to mount; install the package fuse3, or run as root"
+    )]
     NoHelper,
     /// The source cannot be used.
     #[error("source {path}: {source}; name a directory that this user can read")]

@@ -87,16 +87,20 @@ impl Mount {
     ///
     /// # Errors
     /// Each says what to do about it.
-    pub fn start(mut options: MountOptions, content: Arc<dyn Content>) -> Result<Mount, MountError> {
+    pub fn start(
+        mut options: MountOptions,
+        content: Arc<dyn Content>,
+    ) -> Result<Mount, MountError> {
         options.source = resolve_source(&options.source)?;
         options.mountpoint = resolve_mountpoint(&options.mountpoint)?;
         refuse_nesting(&options)?;
         check_device()?;
         let outside = Arc::new(Outside::default());
-        let tree = Tree::new(&options, Arc::clone(&content), Arc::clone(&outside)).map_err(|source| {
-            let path = options.source.clone();
-            MountError::Source { path, source }
-        })?;
+        let tree =
+            Tree::new(&options, Arc::clone(&content), Arc::clone(&outside)).map_err(|source| {
+                let path = options.source.clone();
+                MountError::Source { path, source }
+            })?;
         let tree = Arc::new(tree);
         let device = connect(&options)?;
         let notifier = Notifier::new(Arc::clone(&device));
@@ -273,7 +277,9 @@ fn refuse_nesting(options: &MountOptions) -> Result<(), MountError> {
 fn check_device() -> Result<(), MountError> {
     match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
         Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(MountError::Device(error)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(MountError::Device(error))
+        }
         Err(_) => Err(MountError::NoDevice),
     }
 }
@@ -293,7 +299,9 @@ fn connect(options: &MountOptions) -> Result<Arc<File>, MountError> {
         .map_err(|error| refused(error.to_string()))?;
     kernel.set_allow_other(is_root || options.allow_other);
     kernel.mount().map_err(|error| refused(error.to_string()))?;
-    let file = kernel.get_fuse_file().ok_or_else(|| refused("no connection".to_owned()))?;
+    let file = kernel
+        .get_fuse_file()
+        .ok_or_else(|| refused("no connection".to_owned()))?;
     let device = file.try_clone()?;
     let flags = fcntl_getfl(&device).map_err(io::Error::from)?;
     fcntl_setfl(&device, flags - OFlags::NONBLOCK).map_err(io::Error::from)?;

@@ -67,13 +67,7 @@ impl Notifier {
     ///
     /// # Errors
     /// What the kernel answered.
-    pub fn retrieve(
-        &self,
-        unique: u64,
-        node: u64,
-        offset: u64,
-        size: u32,
-    ) -> io::Result<bool> {
+    pub fn retrieve(&self, unique: u64, node: u64, offset: u64, size: u32) -> io::Result<bool> {
         let mut body = [0; 32];
         put(&mut body, 0, &unique.to_ne_bytes());
         put(&mut body, 8, &node.to_ne_bytes());
@@ -89,7 +83,9 @@ impl Notifier {
         match (&*self.device).write_vectored(&parts) {
             Ok(_) => Ok(true),
             Err(error) => match error.raw_os_error() {
-                Some(libc::ENOENT | libc::ENODEV | libc::ENOTCONN | libc::ECONNABORTED) => Ok(false),
+                Some(libc::ENOENT | libc::ENODEV | libc::ENOTCONN | libc::ECONNABORTED) => {
+                    Ok(false)
+                }
                 _ => Err(error),
             },
         }

@@ -112,9 +112,9 @@ impl Session {
         let Some(transfer) = wire::transfer(message) else {
             return Request::Other;
         };
-        let ticket =
-            self.content
-                .received(header.node, is_write, transfer.offset, transfer.size);
+        let ticket = self
+            .content
+            .received(header.node, is_write, transfer.offset, transfer.size);
         if is_write {
             Request::Write(header, transfer, ticket)
         } else {
@@ -182,9 +182,7 @@ impl Session {
     /// ENOENT: whoever asked does not wait any more.
     fn check(&self, sent: io::Result<usize>) {
         match sent {
-            Err(error)
-                if !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) =>
-            {
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => {
                 self.complain("answering a request", &error.to_string());
             }
             _ => {}

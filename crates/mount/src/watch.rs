@@ -49,7 +49,9 @@ impl Outside {
 
     /// Data of this file goes to the kernel.
     pub fn watch(&self, node: &Arc<Node>) {
-        self.orders().waiting.push(Order::Watch(Arc::downgrade(node)));
+        self.orders()
+            .waiting
+            .push(Order::Watch(Arc::downgrade(node)));
     }
 
     /// The kernel forgot this node.

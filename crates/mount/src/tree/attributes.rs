@@ -30,8 +30,12 @@ impl Tree {
     /// In this order: a change of owner clears bits of the mode, one of size changes times.
     fn apply(&self, node: &Node, wish: &stat64, valid: SetattrValid) -> io::Result<()> {
         if valid.intersects(SetattrValid::UID | SetattrValid::GID) {
-            let uid = valid.contains(SetattrValid::UID).then(|| Uid::from_raw(wish.st_uid));
-            let gid = valid.contains(SetattrValid::GID).then(|| Gid::from_raw(wish.st_gid));
+            let uid = valid
+                .contains(SetattrValid::UID)
+                .then(|| Uid::from_raw(wish.st_uid));
+            let gid = valid
+                .contains(SetattrValid::GID)
+                .then(|| Gid::from_raw(wish.st_gid));
             chownat(node.place(), c"", uid, gid, AtFlags::EMPTY_PATH)?;
         }
         if valid.contains(SetattrValid::MODE) {

@@ -68,13 +68,7 @@ impl FileSystem for Tree {
         self.target(number)
     }
 
-    fn symlink(
-        &self,
-        ctx: &Context,
-        target: &CStr,
-        parent: u64,
-        name: &CStr,
-    ) -> io::Result<Entry> {
+    fn symlink(&self, ctx: &Context, target: &CStr, parent: u64, name: &CStr) -> io::Result<Entry> {
         self.make_symlink(ctx, target, parent, name)
     }
 

@@ -18,7 +18,12 @@ const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 
 fn open_place(directory: &Node, name: &CStr) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(directory.place(), name, flags, Mode::empty())?)
+    Ok(rustix::fs::openat(
+        directory.place(),
+        name,
+        flags,
+        Mode::empty(),
+    )?)
 }
 
 impl Tree {
@@ -72,7 +77,12 @@ impl Tree {
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let permissions = Mode::from_raw_mode(mode & PERMISSIONS);
-        let file = File::from(rustix::fs::openat(directory.place(), name, flags, permissions)?);
+        let file = File::from(rustix::fs::openat(
+            directory.place(),
+            name,
+            flags,
+            permissions,
+        )?);
         self.give(ctx, directory, name, file.as_fd(), mode)?;
         let place = rustix::fs::open(
             path_of(file.as_fd()),
@@ -169,7 +179,11 @@ impl Tree {
         let result = give(ctx, directory, object, mode);
         if result.is_err() {
             let is_directory = mode & libc::S_IFMT == libc::S_IFDIR;
-            let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            let flags = if is_directory {
+                AtFlags::REMOVEDIR
+            } else {
+                AtFlags::empty()
+            };
             // Nothing better to do if that fails too; the first error tells more.
             let _ = rustix::fs::unlinkat(directory.place(), name, flags);
         }
@@ -186,7 +200,13 @@ fn give(ctx: &Context, directory: &Node, object: BorrowedFd<'_>, mode: u32) -> i
     if is_root_s {
         return Ok(());
     }
-    chownat(object, c"", Some(Uid::from_raw(ctx.uid)), group, AtFlags::EMPTY_PATH)?;
+    chownat(
+        object,
+        c"",
+        Some(Uid::from_raw(ctx.uid)),
+        group,
+        AtFlags::EMPTY_PATH,
+    )?;
     let is_directory = mode & libc::S_IFMT == libc::S_IFDIR;
     // chown has cleared these.
     if mode & SET_ID != 0 && !is_directory {

@@ -37,7 +37,11 @@ fn reopen(file: BorrowedFd<'_>, flags: OFlags) -> io::Result<File> {
 
 impl Source {
     pub(super) fn open(place: BorrowedFd<'_>, is_writable: bool) -> io::Result<Source> {
-        let flags = if is_writable { OFlags::RDWR } else { OFlags::RDONLY };
+        let flags = if is_writable {
+            OFlags::RDWR
+        } else {
+            OFlags::RDONLY
+        };
         Ok(Source::from_file(reopen(place, flags)?, is_writable))
     }
 
@@ -80,7 +84,10 @@ impl Source {
         out.resize(start + size, 0);
         let mut filled = start;
         let result = loop {
-            match self.file.read_at(&mut out[filled..], offset + (filled - start) as u64) {
+            match self
+                .file
+                .read_at(&mut out[filled..], offset + (filled - start) as u64)
+            {
                 Ok(0) => break Ok(()),
                 Ok(bytes) => filled += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -59,14 +59,20 @@ impl Table {
 
     pub fn get(&self, number: u64) -> Option<Arc<Node>> {
         let nodes = self.read();
-        nodes.by_number.get(&number).map(|known| Arc::clone(&known.node))
+        nodes
+            .by_number
+            .get(&number)
+            .map(|known| Arc::clone(&known.node))
     }
 
     /// The node of this object, if the kernel knows it.
     pub fn find(&self, identity: Identity) -> Option<Arc<Node>> {
         let nodes = self.read();
         let number = nodes.by_identity.get(&identity)?;
-        nodes.by_number.get(number).map(|known| Arc::clone(&known.node))
+        nodes
+            .by_number
+            .get(number)
+            .map(|known| Arc::clone(&known.node))
     }
 
     /// The node of this object, counted once more. The kernel must be told of it, or `forget` be called.
@@ -125,7 +131,11 @@ impl Table {
 
     pub fn all(&self) -> Vec<Arc<Node>> {
         let nodes = self.read();
-        nodes.by_number.values().map(|known| Arc::clone(&known.node)).collect()
+        nodes
+            .by_number
+            .values()
+            .map(|known| Arc::clone(&known.node))
+            .collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Nodes> {
@@ -140,7 +150,8 @@ impl Table {
 impl Nodes {
     fn insert(&mut self, node: Arc<Node>, lookups: u64) {
         self.by_identity.insert(node.identity(), node.number());
-        self.by_number.insert(node.number(), Known { node, lookups });
+        self.by_number
+            .insert(node.number(), Known { node, lookups });
     }
 
     /// Which of the devices seen; there are never so many that it would reach the highest bit.
@@ -161,7 +172,10 @@ impl Nodes {
     /// a number is free: its object is another, and two objects share it only after 32768 devices.
     fn number(&mut self, identity: Identity) -> u64 {
         let number = self.shown_inode(identity);
-        if identity.inode >> INODE_BITS == 0 && number > ROOT && !self.by_number.contains_key(&number) {
+        if identity.inode >> INODE_BITS == 0
+            && number > ROOT
+            && !self.by_number.contains_key(&number)
+        {
             return number;
         }
         self.made_up += 1;
