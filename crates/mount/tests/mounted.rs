@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 #[test]
 fn what_is_written_can_be_read_and_is_in_the_source() {
     let Some(mount) = Mounted::new() else { return };
-    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
     fs::write(mount.path("file"), &data).unwrap();
     assert_eq!(fs::read(mount.path("file")).unwrap(), data);
     assert_eq!(fs::read(mount.source("file")).unwrap(), data);
@@ -415,6 +415,70 @@ fn a_busy_mount_can_be_unmounted() {
     assert_eq!(text, "still there");
     drop(file);
     mount.mount().wait();
+}
+
+#[test]
+fn nothing_can_be_changed_through_a_read_only_mount() {
+    let Some(mount) = Mounted::with(|options| options.read_only = true) else {
+        return;
+    };
+    fs::write(mount.source("file"), "kept").unwrap();
+    assert_eq!(fs::read_to_string(mount.path("file")).unwrap(), "kept");
+    let refused = fs::write(mount.path("file"), "changed").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+    assert!(fs::remove_file(mount.path("file")).is_err());
+}
+
+#[test]
+fn writes_that_the_kernel_collects_reach_the_source() {
+    let Some(mount) = Mounted::with(|options| options.writeback = true) else {
+        return;
+    };
+    fs::write(mount.path("file"), vec![1; 20_000]).unwrap();
+    let file = OpenOptions::new()
+        .write(true)
+        .open(mount.path("file"))
+        .unwrap();
+    for number in 0..1000u64 {
+        file.write_all_at(&[number as u8; 7], number * 19).unwrap();
+    }
+    let time = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 5);
+    file.set_times(FileTimes::new().set_modified(time)).unwrap();
+    file.sync_all().unwrap();
+    let data = fs::read(mount.source("file")).unwrap();
+    assert_eq!(data.len(), 20_000);
+    for number in 0..1000 {
+        let at = number * 19;
+        assert_eq!(
+            data[at..at + 8],
+            [[number as u8; 7].as_slice(), &[1]].concat()
+        );
+    }
+    assert_eq!(fs::metadata(mount.source("file")).unwrap().mtime_nsec(), 5);
+}
+
+#[test]
+fn readers_that_are_killed_do_not_hurt_the_mount() {
+    let Some(mount) = Mounted::new() else { return };
+    fs::write(mount.source("file"), vec![5; 64 << 20]).unwrap();
+    for _ in 0..20 {
+        let mut reader = Command::new("sh")
+            .args([
+                "-c",
+                "while :; do cat file > /dev/null; ls -R . > /dev/null; done",
+            ])
+            .current_dir(mount.path(""))
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        reader.kill().unwrap();
+        reader.wait().unwrap();
+        // What it read is to be asked for again.
+        fs::write(mount.source("other"), "x").unwrap();
+        let node = fs::metadata(mount.path("file")).unwrap().ino();
+        mount.mount().notifier().inval_inode(node, 0, 0).unwrap();
+    }
+    assert_eq!(fs::read(mount.path("file")).unwrap(), vec![5; 64 << 20]);
 }
 
 #[test]

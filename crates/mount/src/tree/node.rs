@@ -125,7 +125,6 @@ impl Node {
     }
 
     /// Says that what happens to the file until the answer is dropped is our own doing.
-    #[must_use]
     pub fn changing(&self) -> OwnChange<'_> {
         if self.is_file {
             self.state().changes_under_way += 1;
