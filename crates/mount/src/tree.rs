@@ -30,7 +30,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use source::OpenSources;
 use stat::Stat;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -53,6 +53,7 @@ pub struct Tree {
     content: Arc<dyn Content>,
     outside: Arc<Outside>,
     streams: Streams,
+    nodes_max: usize,
     entry_timeout: Duration,
     attr_timeout: Duration,
     writeback: bool,
@@ -71,12 +72,14 @@ impl Tree {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&options.source, flags, Mode::empty())?;
         let stat = Stat::of(&root)?;
-        let sources = OpenSources::new(raise_descriptor_limit().min(SOURCES_MAX) as usize);
+        let descriptors = raise_descriptor_limit();
+        let sources = OpenSources::new((descriptors / 8).min(SOURCES_MAX) as usize);
         Ok(Tree {
             table: Table::new(root, stat, Arc::new(sources)),
             content,
             outside,
             streams: Streams::default(),
+            nodes_max: options.nodes_max.unwrap_or(descriptors as usize / 2),
             entry_timeout: options.entry_timeout,
             attr_timeout: options.attr_timeout,
             writeback: options.writeback,
@@ -112,6 +115,17 @@ impl Tree {
         if node.was_changed_outside() {
             self.content.changed_outside(node);
             self.outside.invalidate(node.number());
+        }
+    }
+
+    /// Names that the kernel is to forget, as each node that it knows costs a descriptor. It drops the node
+    /// with the name, unless the file is in use. Not those of directories: programs that work in one would
+    /// lose their way.
+    pub(crate) fn names_to_forget(&self) -> Vec<(u64, CString)> {
+        if self.table.len() > self.nodes_max {
+            self.table.take_names(self.nodes_max / 4 + 1)
+        } else {
+            Vec::new()
         }
     }
 
@@ -181,13 +195,16 @@ impl Tree {
     fn look_up(&self, directory: &Node, name: &CStr) -> io::Result<Entry> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let place = rustix::fs::openat(directory.place(), name, flags, Mode::empty())?;
-        self.admit(place)
+        self.admit(place, directory, name)
     }
 
     /// As `look_up`, for an object that is open.
-    fn admit(&self, place: OwnedFd) -> io::Result<Entry> {
+    fn admit(&self, place: OwnedFd, directory: &Node, name: &CStr) -> io::Result<Entry> {
         let stat = Stat::of(&place)?;
-        let node = self.table.look_up(place, stat);
+        let node = self.table.look_up(place, stat, directory.number(), name);
+        if self.table.len() > self.nodes_max {
+            self.outside.thin_out();
+        }
         Ok(self.entry(&node, stat))
     }
 
@@ -246,7 +263,7 @@ impl fmt::Debug for Tree {
     }
 }
 
-/// A quarter of as many descriptors as this process may get; each node needs one.
+/// Takes as many descriptors as this process may have; says how many.
 fn raise_descriptor_limit() -> u64 {
     let limits = getrlimit(Resource::Nofile);
     let hard = limits.maximum.unwrap_or(DESCRIPTORS_MAX);
@@ -260,5 +277,5 @@ fn raise_descriptor_limit() -> u64 {
             break;
         }
     }
-    getrlimit(Resource::Nofile).current.unwrap_or(hard) / 4
+    getrlimit(Resource::Nofile).current.unwrap_or(hard)
 }

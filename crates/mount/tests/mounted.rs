@@ -493,3 +493,21 @@ fn a_mount_within_its_source_is_refused() {
         assert!(matches!(refused, Err(MountError::Nested { .. })));
     }
 }
+
+#[test]
+fn the_kernel_does_not_remember_more_files_than_there_are_descriptors_for() {
+    let Some(mount) = Mounted::with(|options| options.nodes_max = Some(500)) else {
+        return;
+    };
+    let open = File::create(mount.path("open")).unwrap();
+    for number in 0..5000 {
+        fs::write(mount.source(&format!("{number}")), "x").unwrap();
+    }
+    for number in 0..5000 {
+        assert_eq!(fs::read(mount.path(&format!("{number}"))).unwrap(), b"x");
+    }
+    open.write_all_at(b"still works", 0).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let known = mount.mount().tree().known_nodes();
+    assert!(known < 1000, "{known} nodes");
+}
