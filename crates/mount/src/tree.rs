@@ -36,7 +36,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
-use table::Table;
+use table::{Table, Which};
 
 /// At most so many source files are open at once, each perhaps twice.
 const SOURCES_MAX: u64 = 4096 / 2;
@@ -119,11 +119,15 @@ impl Tree {
     }
 
     /// Names that the kernel is to forget, as each node that it knows costs a descriptor. It drops the node
-    /// with the name, unless the file is in use. Not those of directories: programs that work in one would
-    /// lose their way.
+    /// with the name, unless the file is in use. Those of directories only when that is not enough: a
+    /// program that works in one cannot ask where it is until somebody looks the name up again.
     pub(crate) fn names_to_forget(&self) -> Vec<(u64, CString)> {
-        if self.table.len() > self.nodes_max {
-            self.table.take_names(self.nodes_max / 4 + 1)
+        let known = self.table.len();
+        let count = self.nodes_max / 4 + 1;
+        if known > self.nodes_max + self.nodes_max / 4 {
+            self.table.take_names(count, Which::All)
+        } else if known > self.nodes_max {
+            self.table.take_names(count, Which::NoDirectories)
         } else {
             Vec::new()
         }

@@ -511,3 +511,20 @@ fn the_kernel_does_not_remember_more_files_than_there_are_descriptors_for() {
     let known = mount.mount().tree().known_nodes();
     assert!(known < 1000, "{known} nodes");
 }
+
+#[test]
+fn nor_more_directories() {
+    let Some(mount) = Mounted::with(|options| options.nodes_max = Some(500)) else {
+        return;
+    };
+    for number in 0..3000 {
+        fs::create_dir(mount.path(&format!("{number}"))).unwrap();
+    }
+    for number in 0..3000 {
+        fs::write(mount.path(&format!("{number}/file")), "x").unwrap();
+        fs::remove_dir_all(mount.path(&format!("{number}"))).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let known = mount.mount().tree().known_nodes();
+    assert!(known < 1000, "{known} nodes");
+}

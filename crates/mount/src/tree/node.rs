@@ -28,6 +28,7 @@ pub struct Node {
     shown_inode: u64,
     generation: u64,
     is_file: bool,
+    is_directory: bool,
     /// Open with `O_PATH`: keeps the inode from being used for another file.
     place: OwnedFd,
     state: Mutex<State>,
@@ -56,6 +57,7 @@ impl Node {
             shown_inode: found.shown_inode,
             generation: found.stat.generation(),
             is_file: found.stat.is_file(),
+            is_directory: found.stat.is_directory(),
             place: found.place,
             state: Mutex::new(State {
                 stamp: found.stat.stamp(),
@@ -134,6 +136,10 @@ impl Node {
 
     pub(super) fn place(&self) -> BorrowedFd<'_> {
         self.place.as_fd()
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.is_directory
     }
 
     pub(super) fn identity(&self) -> Identity {

@@ -21,8 +21,7 @@ struct Known {
     node: Arc<Node>,
     /// How often the kernel was told of it, less what it forgot.
     lookups: u64,
-    /// A name by which the kernel may have it, unless it was asked to forget that already; none of a
-    /// directory.
+    /// A name by which the kernel may have it, unless it was asked to forget that already.
     name: Option<Name>,
 }
 
@@ -33,6 +32,13 @@ struct Nodes {
     /// Every device seen, the root's first: the position is part of the numbers.
     devices: Vec<u64>,
     made_up: u64,
+}
+
+/// Whose names to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    All,
+    NoDirectories,
 }
 
 /// Directory and name in it.
@@ -84,7 +90,7 @@ impl Table {
 
     /// The node of this object, counted once more. The kernel must be told of it, or `forget` be called.
     pub fn look_up(&self, place: OwnedFd, stat: Stat, directory: u64, name: &CStr) -> Arc<Node> {
-        let name = (!stat.is_directory()).then(|| (directory, name.to_owned()));
+        let name = Some((directory, name.to_owned()));
         let identity = stat.identity();
         let mut nodes = self.write();
         if let Some(number) = nodes.by_identity.get(&identity).copied() {
@@ -135,10 +141,11 @@ impl Table {
     }
 
     /// Names that the kernel may be asked to forget, at most so many, each once.
-    pub fn take_names(&self, count: usize) -> Vec<Name> {
+    pub fn take_names(&self, count: usize, which: Which) -> Vec<Name> {
         let mut nodes = self.write();
         let known = nodes.by_number.values_mut();
-        known
+        let eligible = known.filter(|known| which == Which::All || !known.node.is_directory());
+        eligible
             .filter_map(|known| known.name.take())
             .take(count)
             .collect()
