@@ -47,6 +47,9 @@ pub struct MountOptions {
     /// The kernel collects writes, and decides about sizes and times itself: faster small writes, but
     /// changes from outside may be lost.
     pub writeback: bool,
+    /// How many files and directories the kernel may know before it is asked to forget some: each costs a
+    /// descriptor. By default half as many as this process may have.
+    pub nodes_max: Option<usize>,
 }
 
 impl MountOptions {
@@ -58,10 +61,11 @@ impl MountOptions {
             mountpoint: mountpoint.into(),
             read_only: false,
             allow_other: false,
-            threads: cpus.clamp(2, 8),
+            threads: (4 * cpus).clamp(8, 32),
             entry_timeout: Duration::from_secs(1),
             attr_timeout: Duration::from_secs(1),
             writeback: false,
+            nodes_max: None,
         }
     }
 }

@@ -81,7 +81,8 @@ impl Notifier {
         let header = wire::answer_header(len, code, 0);
         let parts = [&header[..], body, data].map(IoSlice::new);
         match (&*self.device).write_vectored(&parts) {
-            Ok(_) => Ok(true),
+            // The kernel takes a message whole, or not at all.
+            Ok(sent) => Ok(sent == len),
             Err(error) => match error.raw_os_error() {
                 Some(libc::ENOENT | libc::ENODEV | libc::ENOTCONN | libc::ECONNABORTED) => {
                     Ok(false)

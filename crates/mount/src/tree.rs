@@ -30,13 +30,13 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use source::OpenSources;
 use stat::Stat;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
-use table::Table;
+use table::{Table, Which};
 
 /// At most so many source files are open at once, each perhaps twice.
 const SOURCES_MAX: u64 = 4096 / 2;
@@ -53,6 +53,7 @@ pub struct Tree {
     content: Arc<dyn Content>,
     outside: Arc<Outside>,
     streams: Streams,
+    nodes_max: usize,
     entry_timeout: Duration,
     attr_timeout: Duration,
     writeback: bool,
@@ -71,12 +72,14 @@ impl Tree {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&options.source, flags, Mode::empty())?;
         let stat = Stat::of(&root)?;
-        let sources = OpenSources::new(raise_descriptor_limit().min(SOURCES_MAX) as usize);
+        let descriptors = raise_descriptor_limit();
+        let sources = OpenSources::new((descriptors / 8).min(SOURCES_MAX) as usize);
         Ok(Tree {
             table: Table::new(root, stat, Arc::new(sources)),
             content,
             outside,
             streams: Streams::default(),
+            nodes_max: options.nodes_max.unwrap_or(descriptors as usize / 2),
             entry_timeout: options.entry_timeout,
             attr_timeout: options.attr_timeout,
             writeback: options.writeback,
@@ -112,6 +115,21 @@ impl Tree {
         if node.was_changed_outside() {
             self.content.changed_outside(node);
             self.outside.invalidate(node.number());
+        }
+    }
+
+    /// Names that the kernel is to forget, as each node that it knows costs a descriptor. It drops the node
+    /// with the name, unless the file is in use. Those of directories only when that is not enough: a
+    /// program that works in one cannot ask where it is until somebody looks the name up again.
+    pub(crate) fn names_to_forget(&self) -> Vec<(u64, CString)> {
+        let known = self.table.len();
+        let count = self.nodes_max / 4 + 1;
+        if known > self.nodes_max + self.nodes_max / 4 {
+            self.table.take_names(count, Which::All)
+        } else if known > self.nodes_max {
+            self.table.take_names(count, Which::NoDirectories)
+        } else {
+            Vec::new()
         }
     }
 
@@ -175,13 +193,16 @@ impl Tree {
     fn look_up(&self, directory: &Node, name: &CStr) -> io::Result<Entry> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let place = rustix::fs::openat(directory.place(), name, flags, Mode::empty())?;
-        self.admit(place)
+        self.admit(place, directory, name)
     }
 
     /// As `look_up`, for an object that is open.
-    fn admit(&self, place: OwnedFd) -> io::Result<Entry> {
+    fn admit(&self, place: OwnedFd, directory: &Node, name: &CStr) -> io::Result<Entry> {
         let stat = Stat::of(&place)?;
-        let node = self.table.look_up(place, stat);
+        let node = self.table.look_up(place, stat, directory.number(), name);
+        if self.table.len() > self.nodes_max {
+            self.outside.thin_out();
+        }
         Ok(self.entry(&node, stat))
     }
 
@@ -240,7 +261,7 @@ impl fmt::Debug for Tree {
     }
 }
 
-/// A quarter of as many descriptors as this process may get; each node needs one.
+/// Takes as many descriptors as this process may have; says how many.
 fn raise_descriptor_limit() -> u64 {
     let limits = getrlimit(Resource::Nofile);
     let hard = limits.maximum.unwrap_or(DESCRIPTORS_MAX);
@@ -254,5 +275,5 @@ fn raise_descriptor_limit() -> u64 {
             break;
         }
     }
-    getrlimit(Resource::Nofile).current.unwrap_or(hard) / 4
+    getrlimit(Resource::Nofile).current.unwrap_or(hard)
 }

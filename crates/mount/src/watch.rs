@@ -25,12 +25,15 @@ enum Order {
     Watch(Weak<Node>),
     Forget(u64),
     Invalidate(u64),
+    ThinOut,
 }
 
 #[derive(Default)]
 struct Orders {
     waiting: Vec<Order>,
     is_urgent: bool,
+    /// `ThinOut` waits, or is being obeyed.
+    is_thinning: bool,
     is_over: bool,
 }
 
@@ -65,6 +68,17 @@ impl Outside {
         orders.waiting.push(Order::Invalidate(number));
         orders.is_urgent = true;
         self.changed.notify_one();
+    }
+
+    /// The kernel knows too many nodes.
+    pub fn thin_out(&self) {
+        let mut orders = self.orders();
+        if !orders.is_thinning {
+            orders.is_thinning = true;
+            orders.waiting.push(Order::ThinOut);
+            orders.is_urgent = true;
+            self.changed.notify_one();
+        }
     }
 
     /// Ends the watcher.
@@ -140,6 +154,13 @@ impl Watcher {
             Order::Invalidate(number) => {
                 // Whatever it answers: the node is gone, or its pages are.
                 let _ = self.notifier.inval_inode(number, 0, 0);
+            }
+            Order::ThinOut => {
+                for (directory, name) in self.tree.names_to_forget() {
+                    // Whatever it answers: the name is gone from its memory.
+                    let _ = self.notifier.inval_entry(directory, &name);
+                }
+                self.outside.orders().is_thinning = false;
             }
         }
     }

@@ -89,7 +89,7 @@ impl Tree {
             OFlags::PATH | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        let entry = self.admit(place)?;
+        let entry = self.admit(place, directory, name)?;
         if let Some(node) = self.node(entry.inode) {
             let source = Source::from_file(file, true);
             if self.is_root || mode & 0o600 == 0o600 {
@@ -160,7 +160,7 @@ impl Tree {
             return Err(errno(libc::EAGAIN));
         }
         self.give(ctx, directory, name, place.as_fd(), mode)?;
-        self.admit(place)
+        self.admit(place, directory, name)
     }
 
     /// Changes owner and group to what the kernel itself would have set. Takes the object away again when

@@ -63,7 +63,7 @@ impl Tree {
             let flags = AtFlags::SYMLINK_FOLLOW;
             rustix::fs::linkat(CWD, object, directory.place(), name, flags)?;
         }
-        self.admit(node.place().try_clone_to_owned()?)
+        self.admit(node.place().try_clone_to_owned()?, &directory, name)
     }
 
     pub(super) fn target(&self, number: u64) -> io::Result<Vec<u8>> {

@@ -25,6 +25,7 @@ pub struct Node {
     shown_inode: u64,
     generation: u64,
     is_file: bool,
+    is_directory: bool,
     /// Open with `O_PATH`: keeps the inode from being used for another file.
     place: OwnedFd,
     state: Mutex<State>,
@@ -52,6 +53,7 @@ impl Node {
             shown_inode: found.shown_inode,
             generation: found.stat.generation(),
             is_file: found.stat.is_file(),
+            is_directory: found.stat.is_directory(),
             place: found.place,
             state: Mutex::new(State {
                 stamp: found.stat.stamp(),
@@ -121,7 +123,6 @@ impl Node {
     }
 
     /// Says that what happens to the file until the answer is dropped is our own doing.
-    #[must_use]
     pub fn changing(&self) -> OwnChange<'_> {
         if self.is_file {
             self.state().changes_under_way += 1;
@@ -131,6 +132,10 @@ impl Node {
 
     pub(super) fn place(&self) -> BorrowedFd<'_> {
         self.place.as_fd()
+    }
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.is_directory
     }
 
     pub(super) fn identity(&self) -> Identity {

@@ -92,6 +92,10 @@ impl Stat {
         self.0.stx_nlink
     }
 
+    pub fn is_directory(&self) -> bool {
+        self.mode() & libc::S_IFMT == libc::S_IFDIR
+    }
+
     pub fn is_file(&self) -> bool {
         self.mode() & libc::S_IFMT == libc::S_IFREG
     }

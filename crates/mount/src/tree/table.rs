@@ -5,6 +5,7 @@ use super::node::{Found, Node};
 use super::source::OpenSources;
 use super::stat::{Identity, Stat};
 use std::collections::HashMap;
+use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -20,6 +21,8 @@ struct Known {
     node: Arc<Node>,
     /// How often the kernel was told of it, less what it forgot.
     lookups: u64,
+    /// A name by which the kernel may have it, unless it was asked to forget that already.
+    name: Option<Name>,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +33,16 @@ struct Nodes {
     devices: Vec<u64>,
     made_up: u64,
 }
+
+/// Whose names to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    All,
+    NoDirectories,
+}
+
+/// Directory and name in it.
+pub type Name = (u64, CString);
 
 /// All nodes. `by_number` and `by_identity` have the same nodes.
 #[derive(Debug)]
@@ -50,7 +63,7 @@ impl Table {
         };
         let node = Node::new(found, &sources);
         // The kernel never forgets the root.
-        nodes.insert(node, 1);
+        nodes.insert(node, None);
         Table {
             nodes: RwLock::new(nodes),
             sources,
@@ -76,12 +89,14 @@ impl Table {
     }
 
     /// The node of this object, counted once more. The kernel must be told of it, or `forget` be called.
-    pub fn look_up(&self, place: OwnedFd, stat: Stat) -> Arc<Node> {
+    pub fn look_up(&self, place: OwnedFd, stat: Stat, directory: u64, name: &CStr) -> Arc<Node> {
+        let name = Some((directory, name.to_owned()));
         let identity = stat.identity();
         let mut nodes = self.write();
         if let Some(number) = nodes.by_identity.get(&identity).copied() {
             if let Some(known) = nodes.by_number.get_mut(&number) {
                 known.lookups += 1;
+                known.name = name;
                 return Arc::clone(&known.node);
             }
         }
@@ -93,7 +108,7 @@ impl Table {
             stat,
         };
         let node = Node::new(found, &self.sources);
-        nodes.insert(Arc::clone(&node), 1);
+        nodes.insert(Arc::clone(&node), name);
         node
     }
 
@@ -125,6 +140,17 @@ impl Table {
         self.write().shown_inode(identity)
     }
 
+    /// Names that the kernel may be asked to forget, at most so many, each once.
+    pub fn take_names(&self, count: usize, which: Which) -> Vec<Name> {
+        let mut nodes = self.write();
+        let known = nodes.by_number.values_mut();
+        let eligible = known.filter(|known| which == Which::All || !known.node.is_directory());
+        eligible
+            .filter_map(|known| known.name.take())
+            .take(count)
+            .collect()
+    }
+
     pub fn len(&self) -> usize {
         self.read().by_number.len()
     }
@@ -148,10 +174,15 @@ impl Table {
 }
 
 impl Nodes {
-    fn insert(&mut self, node: Arc<Node>, lookups: u64) {
-        self.by_identity.insert(node.identity(), node.number());
-        self.by_number
-            .insert(node.number(), Known { node, lookups });
+    fn insert(&mut self, node: Arc<Node>, name: Option<Name>) {
+        let number = node.number();
+        self.by_identity.insert(node.identity(), number);
+        let known = Known {
+            node,
+            lookups: 1,
+            name,
+        };
+        self.by_number.insert(number, known);
     }
 
     /// Which of the devices seen; there are never so many that it would reach the highest bit.
