@@ -52,7 +52,10 @@ fn main() -> ExitCode {
     let failures: Vec<&String> = results.iter().filter_map(|r| r.as_ref().err()).collect();
     failures.iter().for_each(|failure| eprintln!("{failure}"));
     if failures.is_empty() {
-        println!("ok fsx: {} threads, {} operations each", args.threads, args.ops);
+        println!(
+            "ok fsx: {} threads, {} operations each",
+            args.threads, args.ops
+        );
         return ExitCode::SUCCESS;
     }
     ExitCode::FAILURE
@@ -239,7 +242,9 @@ impl Exerciser {
         let byte = |at: u64| text.as_bytes()[at as usize % text.len()];
         match kind {
             0 => (0..length).map(|_| self.random.next() as u8).collect(),
-            1 => (0..length).map(|at| word.to_le_bytes()[at as usize % 8]).collect(),
+            1 => (0..length)
+                .map(|at| word.to_le_bytes()[at as usize % 8])
+                .collect(),
             _ => (0..length).map(byte).collect(),
         }
     }
