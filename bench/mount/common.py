@@ -58,9 +58,9 @@ def options(description, memory, **defaults):
     flag("-s", "--systems", default=defaults.get("systems", "native,pleat"),
          help="comma-separated, of: " + ", ".join(SYSTEMS) + "; default %(default)s")
     flag("--pleat", default=None, metavar="FILE", help="the pleat binary; default target/release/pleat")
-    flag("--pass-through", default=None, metavar="COMMAND",
-         help="a FUSE pass-through without cache of its own: a command to which source and mount point are "
-              "appended; default target/release/examples/passthrough")
+    flag("--passthrough", default=None, metavar="FILE",
+         help="the example of that name, which mounts without any cache of pleat's; default "
+              "target/release/examples/passthrough (cargo build --release --examples -p pleat-mount)")
     flag("--iops", type=int, default=defaults.get("iops", 3000),
          help="limit of the disk's reads and of its writes per second, 0: none; default %(default)s")
     flag("--disk-mb", type=int, default=defaults.get("disk_mb", 4096), help="default %(default)s")
@@ -74,14 +74,14 @@ def settle(args):
     """Checks the arguments that need it."""
     target = Path(os.environ.get("CARGO_TARGET_DIR") or PROJECT / "target") / "release"
     args.pleat = str(Path(args.pleat or target / "pleat").resolve())
-    args.pass_through = shlex.split(args.pass_through or str(target / "examples/passthrough"))
+    args.passthrough = str(Path(args.passthrough or target / "examples/passthrough").resolve())
     args.systems = args.systems.split(",")
     unknown = [name for name in args.systems if name not in SYSTEMS]
     if unknown:
         fail(f"unknown system {unknown[0]}; there are {', '.join(SYSTEMS)}")
     used = {SYSTEMS[name][0] for name in args.systems}
     for kind, path, remedy in (("pleat", args.pleat, "run make, or give --pleat"), (
-            "pass-through", args.pass_through[0], "give --pass-through, or leave that system out with -s")):
+            "passthrough", args.passthrough, "give --passthrough, or leave such systems out with -s")):
         if kind in used and not shutil.which(path):
             fail(f"there is no {path}: {remedy}")
     args.output = args.output.resolve()
@@ -230,10 +230,12 @@ class Group:
 
 # ---- the systems compared ----
 
-# Name: what serves the files, and with which preset.
+# Name: what serves the files, and with which preset or kind of pass-through: that of the FUSE library, or
+# pleat's own tree of files without its cache.
 SYSTEMS = {
-    "native": ("native", None),
-    "pass-through": ("pass-through", None),
+    "native": ("native", ""),
+    "pass-through": ("passthrough", "library"),
+    "direct": ("passthrough", "direct"),
     "pleat": ("pleat", "pleat"),
     "pleat-all": ("pleat", "pleat/admission=all"),
     "pleat-none": ("pleat", "none"),
@@ -259,7 +261,7 @@ class Served:
         self.path = self.bench.work / self.bench.fresh("mount")
         self.path.mkdir()
         self.file = self.path.with_suffix(".json")
-        argv = self.bench.args.pass_through
+        argv = [self.bench.args.passthrough, self.preset]
         if self.kind == "pleat":
             argv = [self.bench.args.pleat, "mount", "--memory", f"{self.memory}M", "--preset", self.preset,
                     "--stats", self.file]
@@ -292,20 +294,33 @@ class Served:
         if not self.process:
             return
         try:
-            self.process.send_signal(signal.SIGTERM)
-            code = self.process.wait(END_SECONDS)
-            if code:
-                print(f"{self.preset or self.kind} ended with {code}", file=sys.stderr)
-        except subprocess.TimeoutExpired:
-            print(f"{self.preset or self.kind} did not end", file=sys.stderr)
-            self.process.kill()
-            self.process.wait()
+            if self.kind == "passthrough":  # ends when it is unmounted
+                subprocess.run(["umount", self.path], stderr=subprocess.DEVNULL)
+            if not self._ended(2 if self.kind == "passthrough" else 0):
+                self.process.send_signal(signal.SIGTERM)
+                if not self._ended(END_SECONDS):
+                    print(f"{self.kind} {self.preset} does not end", file=sys.stderr)
+            elif self.kind == "pleat":
+                print(f"pleat {self.preset} ended with {self.process.returncode}", file=sys.stderr)
         finally:
-            if os.path.ismount(self.path) or not self.path.exists():
-                subprocess.run(["umount", "-l", self.path], stderr=subprocess.DEVNULL)
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+            while str(self.path) in mount_points():
+                tool("umount", "-l", self.path)
             self.log.close()
         with contextlib.suppress(OSError, ValueError):
             self.stats = json.loads(self.file.read_text())
+
+    def _ended(self, seconds):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        return self.process.returncode is not None
+
+
+def mount_points():
+    """Also those whose process is dead, which os.path.ismount takes for nothing."""
+    return [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
 
 
 def run_in(group, argv, timeout, say="", **options):

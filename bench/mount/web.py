@@ -124,8 +124,10 @@ def measure(bench, system, root, requests, alpha):
 
 
 def report(args, runs):
-    tables, keys = [], ["requests_s", "p99_ms", "disk_reads_s", "disk_read_mb_s", "used_mb", "cpus"]
-    names = ["requests/s", "p99 ms", "disk reads/s", "disk MB/s", "memory used MB", "CPUs of the server"]
+    tables, keys = [], ["requests_s", "p99_ms", "disk_reads_s", "disk_read_mb_s", "cache_mb", "served_rss_mb",
+                            "used_mb", "cpus"]
+    names = ["requests/s", "p99 ms", "disk reads/s", "disk MB/s", "page cache MB", "pleat MB", "memory used MB",
+             "CPUs of the server"]
     for alpha in args.alphas:
         lines, curves = [], {key: {} for key in keys}
         for clients in args.clients:
@@ -143,7 +145,7 @@ def report(args, runs):
 
 
 def main():
-    common.SYSTEMS["native-2x"] = ("native", None)
+    common.SYSTEMS["native-2x"] = ("native", "")
     parser = common.options(__doc__, 128, systems="native,native-2x,pleat", runs=3)
     parser.add_argument("--alpha", default="0.4,1.0", help="Zipf exponents; default %(default)s")
     parser.add_argument("--clients", default="10,25,50,100,200", help="default %(default)s")

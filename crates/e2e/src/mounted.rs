@@ -2,6 +2,7 @@
 //! by `kill -9`, and a small disk of its own to put below it. Whatever a test does, the mount is gone
 //! before the scratch directory is removed.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -36,6 +37,20 @@ impl Machine {
         let source = self.scratch().join("source");
         fs::create_dir_all(&source).expect("scratch is writable");
         self.mount_dir(&source, memory, &[])
+    }
+
+    /// Runs `pleat mount` in the scratch directory with arguments that it has to refuse; what it mounts in
+    /// spite of that on `mount` there is gone afterwards.
+    pub fn mount_refused<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Outcome {
+        let job = self.job(self.pleat()).arg("mount").args(args).timeout(20);
+        let _gone = Mounted {
+            machine: self,
+            running: None,
+            source: self.scratch().to_path_buf(),
+            at: self.scratch().join("mount"),
+            stats: PathBuf::new(),
+        };
+        job.run()
     }
 
     /// Mounts a directory with further arguments of `pleat mount`.

@@ -124,7 +124,8 @@ fn a_shared_mapping_written_by_one_process_is_read_by_another() {
     fs::write(mount.path("shared"), vec![0; 4 << 20]).expect("writable");
     let reader = concat!(
         "import mmap, sys, time\n",
-        "m = mmap.mmap(open(sys.argv[1], 'r+b').fileno(), 0)\n",
+        "f = open(sys.argv[1], 'r+b')\n",
+        "m = mmap.mmap(f.fileno(), 0)\n",
         "print('mapped', flush=True)\n",
         "end = time.time() + 60\n",
         "while m[-1] != 7 and time.time() < end: time.sleep(0.01)\n",
@@ -133,7 +134,8 @@ fn a_shared_mapping_written_by_one_process_is_read_by_another() {
     );
     let writer = concat!(
         "import mmap, sys\n",
-        "m = mmap.mmap(open(sys.argv[1], 'r+b').fileno(), 0)\n",
+        "f = open(sys.argv[1], 'r+b')\n",
+        "m = mmap.mmap(f.fileno(), 0)\n",
         "for i in range(0, len(m), 4096): m[i] = i // 4096 % 251\n",
         "m[-1] = 7\n",
     );
@@ -225,8 +227,7 @@ fn a_read_only_mount_refuses_every_change() {
 
 /// Runs `pleat mount` with arguments that it must refuse in one line that mentions `mentioned`.
 fn refuses(machine: &Machine, args: &[&str], mentioned: &str) {
-    let job = machine.job(machine.pleat()).arg("mount").args(args);
-    let outcome = job.timeout(20).run();
+    let outcome = machine.mount_refused(args);
     outcome.expect_code(2).expect_one_line_of_error();
     assert!(outcome.stderr.contains(mentioned), "{}", outcome.describe());
 }

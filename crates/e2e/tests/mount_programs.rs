@@ -40,7 +40,18 @@ fn fsx_finds_no_difference() {
     }
 }
 
-/// The proof that the test above can fail.
+#[test]
+#[ignore = "takes minutes"]
+fn fsx_finds_no_difference_for_long() {
+    let Some(machine) = Machine::ready_for_mounts() else {
+        return;
+    };
+    for seed in 10..30 {
+        fsx(&machine, seed, &["--ops", "12000"]).expect_success();
+    }
+}
+
+/// The proof that the tests above can fail.
 #[test]
 fn fsx_finds_a_flipped_byte() {
     let Some(machine) = Machine::ready_for_mounts() else {
