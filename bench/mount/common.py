@@ -378,7 +378,7 @@ def rows(seed, kind, count=3000):
         "html": lambda: f'  <tr class="entry"><td class="name"><a href="/catalogue/entry/{number()}.html">'
                         f'{word()} {word()}</a></td><td class="price">{number() / 100:.2f}</td></tr>\n',
         "json": lambda: f'    {{"identifier": {number()}, "name": "{word()} {word()}", "available": true, '
-                        f'"category": "{word()}", "price": {number() / 100:.2f}}},\n',
+                        f'"currency": "EUR", "supplier": null, "category": "{word()}", "price": {number() / 100:.2f}}},\n',
         "text": lambda: " ".join([word(), "the", word(), "of", word(), "and", "that", word(), "is"]) + "\n" +
                         "------------------------------------------------------------\n",
     }
