@@ -26,7 +26,7 @@ from common import MB, Bench, Group, Meter, Served, need, run_in
 
 PORT, NGINX_MB, DRAWS = 18480, 24, 200_000
 CONFIG = """
-daemon off; worker_processes 2; pid {work}/nginx.pid; error_log /dev/null crit; {user}
+daemon off; worker_processes {workers}; pid {work}/nginx.pid; error_log /dev/null crit; user root;
 events {{ worker_connections 1024; }}
 http {{
     access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; open_file_cache off;
@@ -64,7 +64,7 @@ class Server:
         work = bench.work / bench.fresh("nginx")
         work.mkdir()
         config = work / "nginx.conf"
-        config.write_text(CONFIG.format(work=work, root=root, port=PORT, user="user root;"))
+        config.write_text(CONFIG.format(work=work, root=root, port=PORT, workers=bench.args.workers))
         self.process = subprocess.Popen(["nginx", "-e", "/dev/null", "-c", config, "-p", work],
                                         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                         preexec_fn=group.enter, start_new_session=True)
@@ -152,6 +152,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=15, help="of each measurement; default %(default)s")
     parser.add_argument("--warm-up", type=int, default=30, help="seconds; default %(default)s")
     parser.add_argument("--files", type=float, default=3, help="times the memory; default %(default)s")
+    parser.add_argument("--workers", type=int, default=2, help="processes of nginx; default %(default)s")
     parser.add_argument("--reserve", type=int, default=NGINX_MB, metavar="MB",
                         help="of M for nginx and the kernel's own, not given to pleat; default %(default)s")
     args = common.settle(parser.parse_args())
