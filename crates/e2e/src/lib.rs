@@ -21,6 +21,7 @@
 mod cgroup;
 mod job;
 mod machine;
+mod mounted;
 mod outcome;
 mod programs;
 mod running;
@@ -28,14 +29,18 @@ mod size;
 mod swap_file;
 mod sys;
 mod tree;
+mod walk;
 
 pub use job::Job;
 pub use machine::{eventually, skip, Machine};
+pub use mounted::{Mounted, SmallDisk};
 pub use outcome::Outcome;
 pub use running::Running;
 pub use size::Megabytes;
 pub use swap_file::SwapFile;
+pub use sys::{resident_bytes, set_attribute};
 pub use tree::{descendants, is_alive, working_in};
+pub use walk::Listing;
 
 /// The signals that tests send.
 pub mod signal {

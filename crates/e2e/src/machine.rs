@@ -35,7 +35,7 @@ impl Machine {
         None
     }
 
-    fn locked() -> Machine {
+    pub(crate) fn locked() -> Machine {
         let lock = lock_file();
         sys::lock_exclusively(&lock).expect("the lock file can be locked");
         let target = target_dir();

@@ -94,6 +94,11 @@ impl Running {
         String::from_utf8_lossy(&fs::read(&self.files.stdout).unwrap_or_default()).into_owned()
     }
 
+    /// What it has said on stderr so far.
+    pub fn stderr(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.files.stderr).unwrap_or_default()).into_owned()
+    }
+
     /// Waits until it has printed `text`.
     pub fn wait_for_output(&self, text: &str) {
         let printed = eventually(Duration::from_secs(60), || {

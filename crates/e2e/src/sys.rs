@@ -1,13 +1,16 @@
 //! The calls that the standard library does not have: a lock between processes, a signal to a
 //! process or group, waiting for a child with its resource usage, and finding the data in a file
-//! of holes. All unsafe code of the harness is here.
+//! of holes, taking a mount away, the pages of a file that are in memory, extended attributes. All unsafe code of the harness is here.
 #![allow(unsafe_code)]
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::ExitStatus;
 
 /// Waits until no other process (or other open of the file) holds the lock; closing unlocks.
@@ -73,4 +76,62 @@ fn seek(file: &File, from: u64, whence: i32) -> io::Result<u64> {
     // SAFETY: lseek takes no pointers, and the descriptor is open as long as `file` is borrowed.
     let found = unsafe { libc::lseek(file.as_raw_fd(), from, whence) };
     u64::try_from(found).map_err(|_| io::Error::last_os_error())
+}
+
+/// Takes a mount away at once, whoever uses it.
+pub fn unmount_lazily(at: &Path) -> io::Result<()> {
+    let at = c_path(at);
+    // SAFETY: the path is a live string that ends in 0.
+    check(unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) })
+}
+
+/// How much of the file is in the page cache of its file system.
+pub fn resident_bytes(file: &File) -> io::Result<u64> {
+    let length = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+    if length == 0 {
+        return Ok(0);
+    }
+    let (nowhere, fd) = (std::ptr::null_mut(), file.as_raw_fd());
+    // SAFETY: the kernel chooses the place, and nothing is read through the mapping.
+    let map = unsafe { libc::mmap(nowhere, length, libc::PROT_READ, libc::MAP_SHARED, fd, 0) };
+    if map == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let mut pages = vec![0u8; length.div_ceil(4096)];
+    // SAFETY: the mapping is live, and the vector has a byte for each of its pages.
+    let asked = check(unsafe { libc::mincore(map, length, pages.as_mut_ptr()) });
+    // SAFETY: the mapping is ours and nothing refers to it.
+    unsafe { libc::munmap(map, length) };
+    asked?;
+    Ok(pages.iter().filter(|p| **p & 1 == 1).count() as u64 * 4096)
+}
+
+/// Sets an extended attribute.
+pub fn set_attribute(path: &Path, name: &str, value: &[u8]) -> io::Result<()> {
+    let (path, name) = (c_path(path), c_path(Path::new(name)));
+    let (start, length) = (value.as_ptr().cast(), value.len());
+    // SAFETY: both strings end in 0; start and length are those of `value`.
+    check(unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), start, length, 0) })
+}
+
+/// An extended attribute; None when there is none of that name.
+pub fn attribute(path: &Path, name: &str) -> Option<Vec<u8>> {
+    let (path, name) = (c_path(path), c_path(Path::new(name)));
+    let mut value = vec![0u8; 4096];
+    let (start, length) = (value.as_mut_ptr().cast(), value.len());
+    // SAFETY: both strings end in 0; start and length are those of `value`.
+    let got = unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), start, length) };
+    value.truncate(usize::try_from(got).ok()?);
+    Some(value)
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).expect("no path has a 0 in it")
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
