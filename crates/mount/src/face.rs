@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 const BUDGET_MIN: u64 = 16 << 20;
 /// Free memory below which pages are taken is a part of the budget, within limits.
 const RESERVE_PART: u64 = 100;
-const RESERVE_MIN: u64 = 1 << 20;
+const RESERVE_MIN: u64 = 3 << 20;
 const RESERVE_MAX: u64 = 64 << 20;
 /// Between two looks at the memory in use.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

@@ -14,8 +14,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Pages asked for at once: the kernel hands out no more than it takes in a WRITE.
-const RUN_MAX: usize = 256;
+/// Pages asked for at once. Every worker may come to hold an answer of that size.
+const RUN_MAX: usize = 32;
+/// Between two attempts when nothing could be taken: what there is, is just being read.
+const VAIN_PAUSE: Duration = Duration::from_millis(1);
 /// Copies that the kernel has not sent by then are not waited for: all workers are busy with a disk that does
 /// not answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -161,7 +163,9 @@ impl Evictor {
         while !self.is_over.load(Ordering::Acquire) {
             let pages = self.next();
             if !pages.is_empty() {
-                self.take_away(&pages);
+                if !self.take_away(&pages) {
+                    std::thread::sleep(VAIN_PAUSE);
+                }
                 self.is_busy.store(false, Ordering::Release);
                 kick(&self.cached.shared);
             }
@@ -181,11 +185,14 @@ impl Evictor {
         std::mem::take(&mut waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    fn take_away(&self, pages: &[PageNo]) {
+    /// Answers whether any of them could be taken.
+    fn take_away(&self, pages: &[PageNo]) -> bool {
         let mut runs = self.begin(pages);
+        let is_vain = runs.is_empty();
         self.copy(&mut runs);
         self.drop_from_kernel(&runs);
         self.end(runs);
+        !is_vain
     }
 
     /// Sorts out which pages can go, and how.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How long a READ waits at most until memory is taken back; programs must be kept from outrunning that,
 /// and not be held up by a kernel that has no more to give.
-const WAIT_MAX: Duration = Duration::from_millis(30);
+const WAIT_MAX: Duration = Duration::from_millis(300);
 /// What direct I/O needs of offsets, sizes and buffers, on any disk.
 const ALIGN: usize = 4096;
 
