@@ -88,7 +88,7 @@ impl<'a> Supervisor<'a> {
         // Until a process is managed, and with it the space's thread until it has taken charge of what
         // is there. Else 64 threads that fill fresh memory are far over the budget before: it takes
         // several wake-ups, each behind all of them.
-        hurry();
+        hurry(0);
         loop {
             let pause = self.look_at_memory();
             let is_called = self.wait(pause);
