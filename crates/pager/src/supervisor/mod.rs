@@ -45,6 +45,10 @@ pub struct Supervisor<'a> {
     /// When faults were last counted, how many there were, and how many of them answered late.
     hope: Option<(Instant, (u64, u64))>,
     used_bytes: u64,
+    /// What is left to the page cache and used by pages that cannot be taken.
+    lent_bytes: u64,
+    /// When pages that refused to be taken were tried again last, and how long they are to be left alone.
+    stuck_retry: (Instant, Duration),
     /// Set when a process could not be managed for a reason that concerns all.
     complaint: Option<String>,
 }
@@ -79,6 +83,8 @@ impl<'a> Supervisor<'a> {
             live_at: start,
             hope: None,
             used_bytes: 0,
+            lent_bytes: 0,
+            stuck_retry: (start, Duration::ZERO),
             complaint: None,
         }
     }
@@ -149,13 +155,13 @@ impl<'a> Supervisor<'a> {
         if fds[2].revents != 0 {
             self.shared.main_bell.hush();
         }
+        fds[0].revents != 0
     }
 
     // ---- signals and children
 
     fn hear_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
-        fds[0].revents != 0
             match signal.number {
                 libc::SIGCHLD => self.reap(),
                 // The swap file met a limit; the write has failed and says so.
