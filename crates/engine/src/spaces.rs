@@ -86,6 +86,37 @@ impl Engine {
         self.foreign_bytes -= adopted.min(self.foreign_bytes.max(0));
     }
 
+    /// Stuck pages of a space get another chance, as the youngest: what held them ends without anybody
+    /// being told (a mapping was read-only, pages were locked or pinned). Not between a fault and its
+    /// answer: `fault` sets pages aside this way. Costs a walk through the table.
+    pub fn retry_stuck(&mut self, id: SpaceId) {
+        let Some(space) = self.spaces.get_mut(&id) else {
+            return;
+        };
+        let stuck = |&(_, state): &(PageNo, PageState)| state == PageState::Stuck;
+        let pages: Vec<PageNo> = space
+            .table
+            .known()
+            .filter(stuck)
+            .map(|(page, _)| page)
+            .collect();
+        for page in pages {
+            let stamp = self.cache.next_stamp();
+            space.arrive(page, stamp, &mut self.pages);
+        }
+        self.starved = false;
+    }
+
+    /// Pages that are present and refused to be taken.
+    pub fn stuck_pages(&self) -> u64 {
+        self.pages.stuck
+    }
+
+    /// Whether memory is short, and of what is there only pages that refused to be taken are left.
+    pub fn needs_stuck(&self) -> bool {
+        self.starved && self.pages.stuck > 0 && self.frames_wanted() > 0
+    }
+
     /// These pages were given up (munmap, madvise): unknown from now on, a later fault gets zeros.
     ///
     /// Of a file: they are not part of it any more, or changed behind the driver's back.

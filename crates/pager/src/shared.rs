@@ -323,6 +323,8 @@ pub struct Mail {
     pub agent: Option<AgentLink>,
     /// New mappings are to be looked for.
     pub rescan: bool,
+    /// Pages that refused to be taken are to be tried again.
+    pub retry_stuck: bool,
     /// Whose address space this is, where that was not known.
     pub process: Option<i32>,
     /// The last child that shared memory since a fork is gone.

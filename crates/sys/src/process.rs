@@ -35,20 +35,27 @@ pub fn pin(thread: i32, cpu: u32) {
     }
 }
 
-/// Has the calling thread, and those it starts from now on, run before others where that is allowed
-/// (root, CAP_SYS_NICE).
-pub fn hurry() {
-    set_nice(-20);
+/// Has a thread (0: the calling one), and those it starts from now on, run before others where that is
+/// allowed (root, CAP_SYS_NICE). Where it is not, or there is no such thread, nothing changes.
+pub fn hurry(thread: i32) {
+    set_nice(thread, -20);
+}
+
+/// Has a thread compete like another of its process again.
+pub fn relax_like(thread: i32, other: i32) {
+    // SAFETY: plain numbers. An error (-1) is a priority like any other.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, other as libc::id_t) };
+    set_nice(thread, nice);
 }
 
 /// Has the calling thread compete like any other again.
 pub fn relax() {
-    set_nice(0);
+    set_nice(0, 0);
 }
 
-fn set_nice(nice: i32) {
+fn set_nice(thread: i32, nice: i32) {
     // SAFETY: plain numbers; 0 is the calling thread.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, thread as libc::id_t, nice) };
 }
 
 /// Something to wait for.

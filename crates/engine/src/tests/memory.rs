@@ -184,6 +184,29 @@ fn refusals_decide_when_a_page_is_chosen_again() {
 }
 
 #[test]
+fn stuck_pages_are_asked_for_when_nothing_else_is_left_and_get_another_chance() {
+    let mut script = script();
+    let space = script.space;
+    script.fill(0, 3);
+    assert_eq!(script.choose(2), [0, 1]);
+    for page in [0, 1] {
+        script
+            .engine
+            .refused(space, PageNo(page), Refusal::Unmovable);
+    }
+    script.engine.measured(settings().budget_bytes);
+    assert!(!script.engine.needs_stuck(), "there is another page");
+    assert_eq!(script.choose(9), [2]);
+    script.engine.refused(space, PageNo(2), Refusal::Unmovable);
+    assert_eq!(script.choose(9), []);
+    assert!(script.engine.needs_stuck());
+    script.engine.retry_stuck(space);
+    assert_eq!(script.engine.violation(), None);
+    assert!(!script.engine.needs_stuck());
+    assert_eq!(script.choose(9), [0, 1, 2]);
+}
+
+#[test]
 fn a_body_nobody_wants_any_more_is_dropped_when_folded() {
     let mut script = script();
     script.fill(0, 1);

@@ -213,6 +213,10 @@ impl Space {
                 let _ = self.link.uffd.protect(*start, end - start, false);
             }
         }
+        if mail.retry_stuck {
+            self.shared.engine().retry_stuck(self.link.id);
+            reclaim::kick(&self.shared);
+        }
         if mail.rescan {
             self.adopt_new_mappings()?;
             reclaim::kick(&self.shared);

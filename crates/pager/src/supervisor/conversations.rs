@@ -5,7 +5,7 @@ use crate::census::Stage;
 use crate::shared::{lock, AgentLink, Link, RING_FRAMES_MAX};
 use crate::space::Space;
 use pleat_sys::channel::{Channel, Received};
-use pleat_sys::process::{relax, Bell};
+use pleat_sys::process::{hurry, relax, relax_like, Bell};
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
 use pleat_types::PageNo;
@@ -104,6 +104,11 @@ impl Supervisor<'_> {
             fork_events: 1,
         };
         let uffd = link.map(|link| link.uffd.as_raw_fd());
+        // Until it has answered nothing stops the program, which has a head start: behind other load
+        // the agent comes too late, when memory is full.
+        if process.agent.0 != 0 {
+            hurry(process.agent.0);
+        }
         process.stage = match std::mem::replace(&mut process.stage, Stage::Silent) {
             Stage::Ready(channel) => {
                 match channel.send(pleat_sys::bytes_of(&command), uffd) {
@@ -192,6 +197,7 @@ impl Supervisor<'_> {
         self.shared.meters.managed_processes.add(1);
         let slots = self.shared.add_ring(ring);
         let (thread, own) = process.agent;
+        relax_like(thread, pid);
         let agent = AgentLink {
             channel: Arc::new(channel),
             slots,

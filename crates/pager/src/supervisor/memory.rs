@@ -8,6 +8,7 @@ use crate::reclaim;
 use crate::record::Recorder;
 use crate::shared::lock;
 use pleat_sys::procfs;
+use pleat_types::PAGE_SIZE;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,12 @@ const HOPELESS: Duration = Duration::from_secs(5);
 /// At least so many faults answered late in that time, and at least one in so many of all.
 const URGENT_MIN: u64 = 8;
 const URGENT_SHARE: u64 = 4;
+/// Between two tries to take what refused to be taken: the first, and, when it is refused again, the last.
+const STUCK_PAUSE_MIN: Duration = Duration::from_millis(10);
+const STUCK_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// So large a part of the pages that refuse to be taken, one in so many, may lie where the page cache has
+/// its room: where those are many there is no other place.
+const LENT_PART: u64 = 8;
 /// How much more than estimated the kernel's count is believed.
 const CHARGED_MORE_MAX: u64 = 4 << 20;
 
@@ -60,7 +67,11 @@ impl Supervisor<'_> {
         let (free, wanted, write) = {
             let mut engine = self.shared.engine();
             let set_aside = self.shared.set_aside_bytes.load(Ordering::Relaxed);
-            engine.measured(self.used_bytes + set_aside);
+            // Pages that cannot be taken must be somewhere: they have the page cache's room first.
+            let stuck_bytes = engine.stuck_pages() * PAGE_SIZE as u64;
+            self.lent_bytes =
+                (stuck_bytes / LENT_PART).min(self.job.budget_bytes - self.engine_budget);
+            engine.measured((self.used_bytes + set_aside).saturating_sub(self.lent_bytes));
             (
                 engine.free_bytes(),
                 engine.frames_wanted() > 0,
@@ -81,6 +92,7 @@ impl Supervisor<'_> {
         if self.used_bytes > manage_from || self.is_recording() {
             self.manage_more();
         }
+        self.retry_stuck();
         self.check_hope();
         self.hear_recorder();
         self.look_for_strays();
@@ -124,7 +136,7 @@ impl Supervisor<'_> {
     /// Bytes in use by the engine's own account.
     fn engine_used(&self) -> u64 {
         let free = self.shared.engine().free_bytes();
-        (self.engine_budget as i64 - free).max(0) as u64
+        (self.engine_budget as i64 - free).max(0) as u64 + self.lent_bytes
     }
 
     /// Has processes managed, and mappings of managed ones looked for that grew without a fault.
@@ -155,6 +167,28 @@ impl Supervisor<'_> {
         }
         for pid in ready {
             self.prepare(pid);
+        }
+    }
+
+    /// Has pages that refused to be taken tried again when nothing else is left, in vain ever less often.
+    ///
+    /// A page of a read-only mapping cannot be moved, and nobody tells when the mapping becomes writable.
+    /// Left alone for good, such pages were all that memory held while every fault waited until it was
+    /// urgent.
+    fn retry_stuck(&mut self) {
+        let (at, pause) = self.stuck_retry;
+        if at.elapsed() < pause || !self.shared.engine().needs_stuck() {
+            return;
+        }
+        let is_in_vain = at.elapsed() < pause * 2;
+        let pause = match is_in_vain {
+            true => (pause * 2).min(STUCK_PAUSE_MAX),
+            false => STUCK_PAUSE_MIN,
+        };
+        self.stuck_retry = (Instant::now(), pause);
+        for link in lock(&self.shared.links).iter() {
+            lock(&link.mail).retry_stuck = true;
+            link.bell.ring();
         }
     }
 

@@ -45,6 +45,10 @@ pub struct Supervisor<'a> {
     /// When faults were last counted, how many there were, and how many of them answered late.
     hope: Option<(Instant, (u64, u64))>,
     used_bytes: u64,
+    /// What is left to the page cache and used by pages that cannot be taken.
+    lent_bytes: u64,
+    /// When pages that refused to be taken were tried again last, and how long they are to be left alone.
+    stuck_retry: (Instant, Duration),
     /// Set when a process could not be managed for a reason that concerns all.
     complaint: Option<String>,
 }
@@ -79,6 +83,8 @@ impl<'a> Supervisor<'a> {
             live_at: start,
             hope: None,
             used_bytes: 0,
+            lent_bytes: 0,
+            stuck_retry: (start, Duration::ZERO),
             complaint: None,
         }
     }
@@ -88,16 +94,18 @@ impl<'a> Supervisor<'a> {
         // Until a process is managed, and with it the space's thread until it has taken charge of what
         // is there. Else 64 threads that fill fresh memory are far over the budget before: it takes
         // several wake-ups, each behind all of them.
-        hurry();
+        hurry(0);
         loop {
             let pause = self.look_at_memory();
-            self.wait(pause);
+            let is_called = self.wait(pause);
             self.hear_signals();
             let failure = lock(&self.shared.failure).take();
             if let Some(message) = failure {
                 return self.stop(message);
             }
-            self.accept();
+            if is_called {
+                self.accept();
+            }
             self.hear_unnamed();
             self.hear_processes();
             if self.ending.is_some() && self.release_rest() {
@@ -117,7 +125,11 @@ impl<'a> Supervisor<'a> {
         Ending::Stopped { message }
     }
 
-    fn wait(&mut self, pause: Duration) {
+    /// Waits for something to happen; answers whether somebody wants to connect.
+    ///
+    /// Only then is it worth asking: an accept in vain has made and freed a socket in the kernel, and under
+    /// load what is freed stays for a while. Asked at every look, that came to 3 MiB.
+    fn wait(&mut self, pause: Duration) -> bool {
         let mut fds = vec![
             readable(self.listener.as_raw_fd()),
             readable(self.signals.as_raw_fd()),
@@ -143,6 +155,7 @@ impl<'a> Supervisor<'a> {
         if fds[2].revents != 0 {
             self.shared.main_bell.hush();
         }
+        fds[0].revents != 0
     }
 
     // ---- signals and children
