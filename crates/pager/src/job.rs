@@ -45,6 +45,8 @@ pub struct Job {
     pub preset: Preset,
     /// Whether compressed pages in memory keep a checksum, by which it is seen that memory was damaged.
     pub checks: bool,
+    /// Whether large private mappings of files become memory that can be folded.
+    pub file_maps: bool,
     /// A trace of the job's page references, if wanted.
     pub record: Option<Record>,
     /// The agent library.
@@ -195,6 +197,7 @@ pub fn run(job: &Job) -> Result<Outcome, RunError> {
         shared.over.store(true, Ordering::Release);
         shared.writer.open();
         shared.folds.close();
+        shared.readers.close();
         lock(&shared.links).iter().for_each(|link| link.end());
         for thread in threads {
             // A thread that panicked has said so.

@@ -7,12 +7,14 @@
 //! - each managed address space has a thread (`space`) that answers its faults and follows its events;
 //! - folding threads (`fold`) compress what was taken away, a writing thread (`write`, `collect`)
 //!   moves the oldest to the swap file (`store`); `reclaim` chooses what goes next;
+//! - reading threads (`files`) read what programs have mapped and is not in the page cache;
 //! - `record` writes a trace of the job's faults, if asked to.
 #![forbid(unsafe_op_in_unsafe_fn)]
 
 mod census;
 mod cgroup;
 mod collect;
+mod files;
 mod fold;
 mod job;
 mod meters;

@@ -125,6 +125,7 @@ impl Space {
         let mut space = Space::new(self.shared.clone(), link, run_max, registered);
         space.maybe_wiped = wiped;
         space.beacon = self.beacon;
+        space.origins = self.origins.clone();
         space.start();
         Ok(())
     }
