@@ -220,14 +220,12 @@ pub unsafe extern "C" fn mremap(
     if new_len > old_len && files::is_filled_from_file(start as usize, old_len) {
         return fail(libc::ENOMEM) as isize as *mut c_void;
     }
-    let arguments = [
-        start as usize,
-        old_len,
-        new_len,
-        flags as usize,
-        target as usize,
-        0,
-    ];
+    // Without these flags the caller has given no target.
+    let target = match flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) {
+        0 => 0,
+        _ => target as usize,
+    };
+    let arguments = [start as usize, old_len, new_len, flags as usize, target, 0];
     // SAFETY: the caller's arguments.
     match unsafe { crate::raw::call(Sysno::mremap, arguments) } {
         Ok(address) => address as *mut c_void,

@@ -12,6 +12,7 @@ use pleat_types::PAGE_SIZE;
 use pleat_wire::message::{FileAnswer, FileRequest, FILE_ANSWER};
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -31,8 +32,8 @@ pub struct Origin {
     #[cfg(test)]
     pub number: u64,
     source: Option<Source>,
-    /// Up to where it was read ahead.
-    ahead_to: AtomicU64,
+    /// What was read ahead since faults have come in sequence.
+    ahead: Mutex<Range<u64>>,
     /// How many are open, this one included.
     open: Arc<AtomicU64>,
 }
@@ -50,7 +51,7 @@ impl Origin {
         Origin {
             number,
             source: None,
-            ahead_to: AtomicU64::new(0),
+            ahead: Mutex::new(0..0),
             open: Arc::new(AtomicU64::new(1)),
         }
     }
@@ -83,15 +84,22 @@ impl Origin {
     /// Where to read ahead from, when faults in sequence have come to `offset`; `None` while what was
     /// read ahead lasts.
     pub fn ahead_of(&self, offset: u64) -> Option<u64> {
-        let to = self.ahead_to.load(Ordering::Relaxed);
-        // Far behind or in front of what was read ahead, the sequence is another.
-        let from = match to >= offset && to <= offset + AHEAD {
-            true if to - offset > AHEAD / 2 => return None,
-            true => to,
-            false => offset,
-        };
-        self.ahead_to.store(from + AHEAD, Ordering::Relaxed);
+        let mut ahead = lock(&self.ahead);
+        // Far from what was read ahead, the sequence is another.
+        if !(ahead.start..=ahead.end).contains(&offset) {
+            *ahead = offset..offset;
+        }
+        if ahead.end - offset > AHEAD / 2 {
+            return None;
+        }
+        let from = ahead.end;
+        ahead.end += AHEAD;
         Some(from)
+    }
+
+    /// Whether what is in the page cache there has come because it was read ahead.
+    pub fn is_ahead(&self, offset: u64) -> bool {
+        lock(&self.ahead).contains(&offset)
     }
 }
 
@@ -171,7 +179,7 @@ impl Readers {
             #[cfg(test)]
             number: 0,
             source: None,
-            ahead_to: AtomicU64::new(0),
+            ahead: Mutex::new(0..0),
             open: self.open.clone(),
         };
         origin.source = Some(Source::open(descriptor)?);

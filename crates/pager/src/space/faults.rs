@@ -249,12 +249,13 @@ impl Space {
         let result = match answer {
             FaultAnswer::Fill => {
                 if let Some(part) = self.part_of_plan(fault.page) {
-                    return self.fill_from_file(fault, &part);
+                    self.fill_from_file(fault, &part)
+                } else {
+                    let result = self.fill_plan(fault);
+                    let pages = self.plan.items.len() as u64;
+                    self.shared.pace.filled(start.elapsed(), pages);
+                    result
                 }
-                let result = self.fill_plan(fault);
-                let pages = self.plan.items.len() as u64;
-                self.shared.pace.filled(start.elapsed(), pages);
-                result
             }
             FaultAnswer::Read => return self.read_planned().map(|read| Some(Later::Reading(read))),
             FaultAnswer::Wait => return Ok(Some(Later::Leaving)),

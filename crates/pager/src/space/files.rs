@@ -68,7 +68,12 @@ impl Reading {
 /// What there is to fill a page with.
 enum Content {
     /// So many bytes in `pages`, at least one.
-    Bytes(usize),
+    Bytes {
+        /// How many.
+        len: usize,
+        /// They were read for this, and not in the page cache before.
+        is_read: bool,
+    },
     /// It is being read.
     Later(u64),
     /// There is nothing: SIGBUS.
@@ -197,8 +202,8 @@ impl Space {
             // Old news: the thread was served together with another.
             return Ok(self.leave_to_thread(fault));
         }
-        let len = match self.content(part) {
-            Content::Bytes(len) => len,
+        let (len, is_read) = match self.content(part) {
+            Content::Bytes { len, is_read } => (len, is_read),
             Content::Later(read) => return Ok(Some(Later::File(read))),
             Content::Nothing => return self.poison(fault),
         };
@@ -218,19 +223,23 @@ impl Space {
             filled => {
                 let done = *filled.as_ref().unwrap_or(&0);
                 let later = self.conclude(fault, filled, pages, true)?;
-                self.account(part, done);
+                self.account(part, done, is_read);
                 Ok(later)
             }
         }
     }
 
-    /// Counts what was filled, has the page cache let go of it, and has it ask for what comes next.
-    fn account(&self, part: &Part, pages: u64) {
+    /// Counts what was filled. What was read for it need not be in the page cache as well, and what comes
+    /// next is asked for; what was there before is left as it was found, for others may use it.
+    fn account(&self, part: &Part, pages: u64, is_read: bool) {
         if pages == 0 {
             return;
         }
         self.shared.meters.file_faults.add(1);
         self.shared.meters.file_pages.add(pages);
+        if !is_read {
+            return;
+        }
         let len = pages * PAGE_SIZE as u64;
         part.file.let_go(part.offset, len);
         if pages as usize >= SEQUENCE_MIN {
@@ -255,7 +264,7 @@ impl Space {
                 self.pages[..len].copy_from_slice(&found[..len]);
                 return match len {
                     0 => Content::Nothing,
-                    _ => Content::Bytes(len),
+                    _ => Content::Bytes { len, is_read: true },
                 };
             }
         }
@@ -264,7 +273,10 @@ impl Space {
             .read_cached(part.offset, &mut self.pages[..wanted])
         {
             0 => Content::Later(self.begin_read(part, wanted)),
-            len => Content::Bytes(len),
+            len => Content::Bytes {
+                len,
+                is_read: part.file.is_ahead(part.offset),
+            },
         }
     }
 
