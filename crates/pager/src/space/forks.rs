@@ -236,7 +236,10 @@ impl Space {
         }
         let range = self.maybe_wiped[at];
         match procfs::is_wiped_on_fork(pid, fault.page.address()) {
-            Ok(true) => self.shared.engine().forget(self.link.id, range),
+            Ok(true) => {
+                self.origins.cut(range.start.address(), range.end.address());
+                self.shared.engine().forget(self.link.id, range);
+            }
             Ok(false) => {}
             Err(_) => return Err(Ended),
         }
