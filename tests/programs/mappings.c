@@ -1,7 +1,8 @@
 /* Maps a file privately and checks every page of it, in the ways in which programs use such mappings.
  *
  *     mappings make FILE MIB [EXTRA_BYTES]     writes a file whose every word is known
- *     mappings check|write|dontneed|unmap|remap|fork|threads|tail|truncate|shared|errors FILE
+ *     mappings check|write|dontneed|unmap|remap|fork|threads|churn FILE
+ *     mappings tail|truncate|shared|errors|locked FILE
  *
  * Prints "ok" and ends with 0, or says what is wrong and ends with 1. Each check runs in random order
  * and then in order, so that with a small budget every page leaves and comes back several times.
@@ -217,6 +218,50 @@ static void run_threads(void) {
     for (size_t n = 0; n < THREADS; n++) pthread_join(threads[n], NULL);
 }
 
+/* Mapped and unmapped over and over, files and fresh memory at the same addresses: what is told of one
+ * must not be taken for the other. */
+static void *one_churner(void *argument) {
+    size_t number = (size_t)argument, count = (2 << 20) / PAGE;
+    for (size_t n = 0; n < 60; n++) {
+        size_t first = mix(n * THREADS + number) % (pages - count);
+        uint64_t *memory = mmap(NULL, count * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, first * PAGE);
+        expect(memory != MAP_FAILED, "mmap of a file");
+        for (size_t at = 0; at < count; at += 1 + n % 5) {
+            check_page(memory - first * WORDS, first + at, word(first + at, 0));
+            memory[at * WORDS] = 0;
+        }
+        munmap(memory, count * PAGE);
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+        memory = mmap(NULL, count * PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+        expect(memory != MAP_FAILED, "mmap");
+        for (size_t at = 0; at < count * WORDS; at += 128) {
+            if (memory[at] != 0) fail("not zeros in fresh memory", at / WORDS);
+            memory[at] = at;
+        }
+        for (size_t at = 0; at < count * WORDS; at += 128)
+            if (memory[at] != at) fail("memory has changed", at / WORDS);
+        munmap(memory, count * PAGE);
+    }
+    return NULL;
+}
+
+static void run_churn(void) {
+    pthread_t threads[THREADS];
+    uint64_t *memory = map();
+    write_some(memory, 0, pages);
+    for (size_t n = 0; n < THREADS; n++) pthread_create(&threads[n], NULL, one_churner, (void *)n);
+    check_all(memory, 0, pages, written);
+    for (size_t n = 0; n < THREADS; n++) pthread_join(threads[n], NULL);
+    check_all(memory, 0, pages, written);
+}
+
+/* With mlockall, fresh memory is there before anybody can say what it holds. */
+static void run_locked(void) {
+    bytes = 8 << 20, pages = bytes / PAGE;
+    expect(mlockall(MCL_FUTURE) == 0, "mlockall");
+    check_all(map(), 0, pages, as_in_file);
+}
+
 static sigjmp_buf escape;
 
 static void on_sigbus(int number) {
@@ -300,7 +345,8 @@ static const struct {
     {"check", run_check},       {"write", run_write},   {"dontneed", run_dontneed},
     {"unmap", run_unmap},       {"remap", run_remap},   {"fork", run_fork},
     {"threads", run_threads},   {"tail", run_tail},     {"truncate", run_truncate},
-    {"shared", run_shared},     {"errors", run_errors},
+    {"shared", run_shared},     {"errors", run_errors}, {"churn", run_churn},
+    {"locked", run_locked},
 };
 
 int main(int count, char **arguments) {

@@ -130,6 +130,20 @@ fn eight_threads_see_the_file_and_each_others_writes() {
 }
 
 #[test]
+fn files_and_fresh_memory_at_the_same_addresses_are_told_apart() {
+    folded("churn");
+}
+
+#[test]
+fn a_mapping_under_mlockall_stays_the_kernels() {
+    let Some(bench) = Bench::ready("0") else {
+        return;
+    };
+    let outcome = bench.run("locked", &[]);
+    assert_eq!(counter(&outcome, "file_mappings"), 0);
+}
+
+#[test]
 fn a_mapping_outlives_its_descriptor_and_bad_calls_fail_as_ever() {
     folded("errors");
 }
