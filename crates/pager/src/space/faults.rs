@@ -161,12 +161,7 @@ impl Space {
     /// Tries the faults put off once more.
     pub(super) fn retry_deferred(&mut self) -> Result<(), Ended> {
         for mut fault in std::mem::take(&mut self.deferred) {
-            let waits_on = match fault.why {
-                Later::Reading(read) => self.reads.is_under_way(read),
-                Later::File(read) => self.files.is_under_way(read),
-                _ => false,
-            };
-            if waits_on {
+            if self.is_being_read(fault.why) {
                 self.deferred.push(fault);
                 continue;
             }

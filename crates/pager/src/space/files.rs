@@ -169,6 +169,15 @@ impl Space {
         Ok(false)
     }
 
+    /// Whether the read that a fault waits for has not ended.
+    pub(super) fn is_being_read(&self, why: Later) -> bool {
+        match why {
+            Later::Reading(read) => self.reads.is_under_way(read),
+            Later::File(read) => self.files.is_under_way(read),
+            _ => false,
+        }
+    }
+
     /// What fills the planned run, if it is a file. The run is cut where something else begins.
     pub(super) fn part_of_plan(&mut self, page: PageNo) -> Option<Part> {
         let is_first_touch = matches!(
