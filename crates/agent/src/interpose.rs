@@ -2,10 +2,12 @@
 //!
 //! `pthread_create`, so that every thread's control block is known (see `threads`), and `madvise`:
 //! MADV_FREE becomes MADV_DONTNEED, because a freed page that is written again raises no fault and
-//! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks. And `mmap`,
-//! so that large mappings are managed before they are filled: the kernel tells nobody of new ones.
+//! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks. `mmap`,
+//! so that large mappings are managed before they are filled: the kernel tells nobody of new ones; and
+//! so that large private mappings of files become memory that can be folded (see `files`). `mremap`,
+//! for such a mapping cannot grow.
 
-use crate::{area, serve, threads};
+use crate::{area, files, serve, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use syscalls::Sysno;
@@ -167,7 +169,18 @@ pub unsafe extern "C" fn mmap(
             if is_heap && len >= ANNOUNCED_MIN && area::is_managed() {
                 area::ring(area::Doorbell::Mapping);
             }
-            address as *mut c_void
+            let mapping = files::Mapping {
+                address,
+                len,
+                protection,
+                flags,
+                fd,
+                offset: offset as u64,
+            };
+            match files::convert(&mapping) {
+                Ok(()) => address as *mut c_void,
+                Err(errno) => fail(errno) as isize as *mut c_void,
+            }
         }
         // MAP_FAILED is -1.
         Err(errno) => fail(errno) as isize as *mut c_void,
@@ -189,6 +202,35 @@ pub unsafe extern "C" fn mmap64(
 ) -> *mut c_void {
     // SAFETY: the caller's arguments.
     unsafe { mmap(start, len, protection, flags, fd, offset) }
+}
+
+/// As the C library's, but for mappings of files that have become memory: such a one cannot grow, for
+/// what it would grow by is in the file and not zeros. ENOMEM is what the caller has to expect anyway.
+///
+/// # Safety
+/// As for the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn mremap(
+    start: *mut c_void,
+    old_len: usize,
+    new_len: usize,
+    flags: c_int,
+    target: *mut c_void,
+) -> *mut c_void {
+    if new_len > old_len && files::is_filled_from_file(start as usize, old_len) {
+        return fail(libc::ENOMEM) as isize as *mut c_void;
+    }
+    // Without these flags the caller has given no target.
+    let target = match flags & (libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP) {
+        0 => 0,
+        _ => target as usize,
+    };
+    let arguments = [start as usize, old_len, new_len, flags as usize, target, 0];
+    // SAFETY: the caller's arguments.
+    match unsafe { crate::raw::call(Sysno::mremap, arguments) } {
+        Ok(address) => address as *mut c_void,
+        Err(errno) => fail(errno) as isize as *mut c_void,
+    }
 }
 
 /// As the C library's, but for the kinds of advice named above; populating goes in steps.

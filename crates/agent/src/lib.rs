@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod area;
+mod files;
 mod interpose;
 mod raw;
 mod serve;

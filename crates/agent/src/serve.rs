@@ -325,7 +325,7 @@ impl Packet {
 }
 
 /// Sends one packet with descriptors; a supervisor that is gone is noticed by the next receive.
-fn send<T>(socket: i32, message: &T, descriptors: &[i32]) {
+pub fn send<T>(socket: i32, message: &T, descriptors: &[i32]) {
     let mut part = libc::iovec {
         iov_base: core::ptr::from_ref(message).cast_mut().cast(),
         iov_len: core::mem::size_of::<T>(),

@@ -18,6 +18,8 @@ static NAME_LENGTH: AtomicUsize = AtomicUsize::new(0);
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static AREA: AtomicUsize = AtomicUsize::new(0);
 static FORKED: AtomicU32 = AtomicU32::new(0);
+/// The agent's thread id: it names this address space to the supervisor.
+static THREAD: AtomicI32 = AtomicI32::new(0);
 /// What the beacon said, in a forked child.
 static TOKEN: AtomicU32 = AtomicU32::new(0);
 
@@ -59,6 +61,7 @@ extern "C" fn parent() {
 extern "C" fn child() {
     TOKEN.store(area::read_beacon(), Ordering::Release);
     serve::forget_parent();
+    THREAD.store(0, Ordering::Release);
     let started = connect_and_start(1);
     // Until the agent is ready nothing of this process can be taken away, and its faults are answered
     // over the budget: the program is not to run before. And if it cannot be ready, the supervisor is
@@ -110,7 +113,13 @@ fn connect_and_start(forked: u32) -> bool {
     true
 }
 
-fn connect() -> Result<i32, Errno> {
+/// The agent's thread id; 0 while there is none.
+pub fn agent_thread() -> i32 {
+    THREAD.load(Ordering::Acquire)
+}
+
+/// A new connection to the supervisor.
+pub fn connect() -> Result<i32, Errno> {
     let length = NAME_LENGTH.load(Ordering::Acquire);
     let mut address: libc::sockaddr_un = libc::sockaddr_un {
         sun_family: libc::AF_UNIX as u16,
@@ -150,12 +159,13 @@ fn start_thread(area: Area) {
         let (set, old) = ((&raw const all) as usize, (&raw mut before) as usize);
         let how = libc::SIG_SETMASK as usize;
         let _ = raw::call(Sysno::rt_sigprocmask, [how, set, old, 8, 0, 0]);
-        libc::clone(
+        let thread = libc::clone(
             run,
             area.stack_top() as *mut c_void,
             flags,
             core::ptr::null_mut(),
         );
+        THREAD.store(thread.max(0), Ordering::Release);
         let _ = raw::call(Sysno::rt_sigprocmask, [how, old, 0, 8, 0, 0]);
     }
 }

@@ -227,6 +227,11 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_swap: bool,
 
+    /// Leave mapped files as they are. Else large private mappings that can be written to become memory,
+    /// filled from the file, which is folded like any other
+    #[arg(long)]
+    pub no_file_maps: bool,
+
     /// Write pages to the swap file as they are, with a checksum, instead of encrypted: saves a little
     /// CPU time, but what was in the program's memory, passwords included, lies readable on the disk
     /// until it is overwritten

@@ -93,6 +93,7 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
         codec: settings.codec.clone(),
         recompress: settings.recompress,
         checks: settings.paranoid,
+        file_maps: settings.file_maps,
         preset: settings.preset.clone(),
         record: record.map(|(file, recording)| Record {
             file,

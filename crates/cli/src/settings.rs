@@ -31,6 +31,8 @@ pub struct Settings {
     pub recompress: bool,
     /// Whether compressed pages in memory are checked.
     pub paranoid: bool,
+    /// Whether large private mappings of files become memory that can be folded.
+    pub file_maps: bool,
     /// The trace to record.
     pub record: Option<Recording>,
     /// Where the JSON goes.
@@ -141,6 +143,7 @@ impl Settings {
             codec: Arc::new(codec),
             recompress: raw.recompress,
             paranoid: raw.paranoid,
+            file_maps: !raw.no_file_maps,
             record,
             verbosity: verbosity(&raw),
             program: raw.program,

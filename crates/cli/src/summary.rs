@@ -127,6 +127,7 @@ mod tests {
             compression_ratio: 4.0,
             hits: Hits {
                 zero: 9,
+                file: 0,
                 staged: 1,
                 compressed: 2,
                 swap: 1,

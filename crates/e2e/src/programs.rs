@@ -14,8 +14,22 @@ impl Machine {
     /// no C compiler.
     pub fn torture(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        let build = || {
+            compile(
+                "torture",
+                &c_files(&workspace().join("tests/programs/torture")),
+            )
+        };
         self.installed(&["cc"])
-            .then(|| BUILT.get_or_init(compile_torture).clone())
+            .then(|| BUILT.get_or_init(build).clone())
+    }
+
+    /// The program that maps files, as [`Machine::torture`].
+    pub fn mappings(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        let build = || compile("mappings", &[self.program("mappings.c")]);
+        self.installed(&["cc"])
+            .then(|| BUILT.get_or_init(build).clone())
     }
 
     /// Whether all these programs are in PATH; says SKIP when one is not.
@@ -53,17 +67,16 @@ fn in_path(program: &str) -> bool {
     env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-fn compile_torture() -> PathBuf {
-    let sources = workspace().join("tests/programs/torture");
-    let output = target_dir().join("tmp/torture");
+fn compile(name: &str, sources: &[PathBuf]) -> PathBuf {
+    let output = target_dir().join("tmp").join(name);
     let status = Command::new("cc")
         .args(["-O2", "-Wall", "-pthread", "-o"])
         .arg(&output)
-        .args(c_files(&sources))
+        .args(sources)
         .stdin(Stdio::null())
         .status()
         .expect("cc is installed");
-    assert!(status.success(), "the torture program does not compile");
+    assert!(status.success(), "the program {name} does not compile");
     output
 }
 

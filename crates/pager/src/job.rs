@@ -44,6 +44,8 @@ pub struct Job {
     pub preset: Preset,
     /// Whether compressed pages in memory keep a checksum, by which it is seen that memory was damaged.
     pub checks: bool,
+    /// Whether large private mappings of files become memory that can be folded.
+    pub file_maps: bool,
     /// A trace of the job's page references, if wanted.
     pub record: Option<Record>,
     /// The agent library.

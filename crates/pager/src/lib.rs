@@ -7,6 +7,7 @@
 //! - each managed address space has a thread (`space`) that answers its faults and follows its events;
 //! - folding threads (`fold`) compress what was taken away, a writing thread (`write`, `collect`)
 //!   moves the oldest to the swap file (`store`); `reclaim` chooses what goes next;
+//! - reading threads (`files`) read what programs have mapped and is not in the page cache;
 //! - `record` writes a trace of the job's faults, if asked to.
 //!
 //! What has nothing to do with processes serves other faces too, as [`Holder`]s of pages: [`Shared`] is what
@@ -16,6 +17,7 @@
 mod census;
 mod cgroup;
 mod collect;
+mod files;
 mod fold;
 mod job;
 mod meters;

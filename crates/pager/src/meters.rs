@@ -76,6 +76,18 @@ meters! {
     unmanaged_processes,
     /// Mappings registered with a userfaultfd.
     registered_mappings,
+    /// Private mappings of files that became memory which can be folded.
+    file_mappings,
+    /// Faults answered with what a mapped file holds.
+    file_faults,
+    /// Pages filled from mapped files, those that came along included.
+    file_pages,
+    /// Reads of mapped files that a fault waited for; what was in the page cache is not among them.
+    file_reads,
+    /// Microseconds from the asking for each of these reads to its end, in all.
+    file_read_us,
+    /// Pages of mapped files that could not be read, or are behind the end of a file cut short: SIGBUS.
+    file_poisoned_pages,
     /// Reads from the swap file that a fault waited for.
     swap_reads,
     /// Bytes that these read, with what lay between the pages.

@@ -62,6 +62,7 @@ impl Pool {
         shared.over.store(true, Ordering::Release);
         shared.writer.open();
         shared.folds.close();
+        shared.readers.close();
         lock(&shared.links).iter().for_each(|link| link.end());
         for thread in self.threads {
             // A thread that panicked has said so.

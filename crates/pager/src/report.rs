@@ -26,6 +26,8 @@ pub struct Live {
 pub struct Hits {
     /// First touches, answered with zeros.
     pub zero: u64,
+    /// First touches, answered with what the mapped file holds.
+    pub file: u64,
     /// From the staging ring, not yet compressed.
     pub staged: u64,
     /// From the compressed cache (pages of one repeated word included).
@@ -74,7 +76,9 @@ impl Report {
             pages_folded: engine.taken_pages,
             compression_ratio: ratio,
             hits: Hits {
-                zero: engine.filled_zero_pages,
+                // To the engine, pages filled from a mapped file are first touches like others.
+                zero: engine.filled_zero_pages.saturating_sub(pager.file_faults),
+                file: pager.file_faults,
                 staged: engine.filled_staged_pages,
                 compressed: engine.filled_stored_pages + engine.filled_same_pages,
                 swap: engine.filled_disk_pages,

@@ -3,6 +3,7 @@
 //! Locks are taken in this order and never across a system call that can wait or a codec call:
 //! `links`, then a link's `take`, then `engine`, then a ring's free list; the recorder's by itself.
 
+use crate::files::{FileRead, FileRequested, Readers};
 use crate::meters::Meters;
 use crate::pace::Pace;
 use crate::record::Recorder;
@@ -49,6 +50,8 @@ pub struct Shared {
     pub is_set_aside: AtomicBool,
     /// Pages waiting to be folded.
     pub folds: Folds,
+    /// Read mapped files.
+    pub readers: Readers,
     /// Wakes the writer.
     pub writer: Gate,
     /// Every managed address space.
@@ -115,6 +118,7 @@ impl Shared {
             set_aside_bytes: AtomicU64::new(0),
             is_set_aside: AtomicBool::new(false),
             folds: Folds::default(),
+            readers: Readers::default(),
             writer: Gate::new()?,
             links: Mutex::new(Vec::new()),
             holders: RwLock::new(Vec::new()),
@@ -329,6 +333,10 @@ pub struct Mail {
     pub process: Option<i32>,
     /// The last child that shared memory since a fork is gone.
     pub alone: bool,
+    /// Threads of the program that have mapped a file, or ask whether they have.
+    pub files: Vec<FileRequested>,
+    /// Reads of mapped files that have ended.
+    pub file_reads: Vec<FileRead>,
 }
 
 /// One managed address space, as other threads see it.

@@ -9,6 +9,7 @@ pub mod process;
 pub mod procfs;
 pub mod ring;
 pub mod signals;
+pub mod source;
 pub mod uffd;
 
 /// The bytes of a message of plain integers without padding.
@@ -41,3 +42,7 @@ unsafe impl Plain for pleat_wire::message::Guard {}
 unsafe impl Plain for pleat_wire::message::Take {}
 // SAFETY: two u32 and bytes in a multiple of four.
 unsafe impl Plain for pleat_wire::message::Taken {}
+// SAFETY: two 32-bit integers and three u64.
+unsafe impl Plain for pleat_wire::message::FileRequest {}
+// SAFETY: two u32.
+unsafe impl Plain for pleat_wire::message::FileAnswer {}

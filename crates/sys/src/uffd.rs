@@ -6,6 +6,7 @@ use pleat_wire::uffd as abi;
 use pleat_wire::uffd::{Message, MESSAGE_BYTES};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 
 /// Most messages read at once.
 pub const BATCH: usize = 16;
@@ -39,6 +40,27 @@ impl FillError {
             other => FillError::Other(io::Error::from_raw_os_error(other)),
         }
     }
+}
+
+/// Whether this process may make a userfaultfd, and so, as a rule, may those that it starts. Asked of the
+/// kernel once.
+pub fn is_allowed() -> bool {
+    static ALLOWED: OnceLock<bool> = OnceLock::new();
+    *ALLOWED.get_or_init(|| {
+        if std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open("/dev/userfaultfd")
+            .is_ok()
+        {
+            return true;
+        }
+        // SAFETY: plain flags; the descriptor is closed at once.
+        unsafe {
+            let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK);
+            fd >= 0 && libc::close(fd as i32) == 0
+        }
+    })
 }
 
 /// A userfaultfd of another process.
@@ -104,6 +126,23 @@ impl Uffd {
         };
         let result = self.ioctl(abi::IOC_ZEROPAGE, &mut argument);
         filled(argument.filled, len, result)
+    }
+
+    /// Has an absent page raise SIGBUS in whoever touches it, and wakes who waits for it.
+    ///
+    /// # Errors
+    /// As [`Uffd::copy`].
+    pub fn poison(&self, address: u64) -> Result<(), FillError> {
+        let mut argument = abi::Poison {
+            range: abi::Range {
+                start: address,
+                len: PAGE,
+            },
+            mode: 0,
+            poisoned: 0,
+        };
+        self.ioctl(abi::IOC_POISON, &mut argument)
+            .map_err(FillError::of)
     }
 
     /// Protects the present pages of a range against writing, so that the first write to each is

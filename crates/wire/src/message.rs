@@ -165,3 +165,38 @@ pub const TOOK_SHARED: u8 = 6;
 pub const RELEASE: u32 = 6;
 /// Supervisor to agent: a [`Guard`].
 pub const GUARD: u32 = 7;
+
+/// Program to supervisor, over a connection of its own that carries nothing else: a [`FileRequest`] with
+/// the file's descriptor.
+pub const MAP_FILE: u32 = 8;
+/// The same without a descriptor: is any page of this range filled from a file?
+pub const ASK_FILE: u32 = 9;
+/// Supervisor to program: a [`FileAnswer`].
+pub const FILE_ANSWER: u32 = 10;
+
+/// "Fill this range from that file": it is fresh anonymous memory that nobody knows of yet. Or only a
+/// question ([`ASK_FILE`]).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileRequest {
+    /// [`MAP_FILE`] or [`ASK_FILE`].
+    pub kind: u32,
+    /// Thread id of the asking process's agent: it tells this address space from that before an exec.
+    pub agent_thread: i32,
+    /// First address.
+    pub address: u64,
+    /// Bytes; a multiple of the page size.
+    pub len: u64,
+    /// Where in the file the first page begins.
+    pub offset: u64,
+}
+
+/// What became of a [`FileRequest`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileAnswer {
+    /// [`FILE_ANSWER`].
+    pub kind: u32,
+    /// 1: the range is filled from the file from now on, or (to a question) some of it is.
+    pub yes: u32,
+}

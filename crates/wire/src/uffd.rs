@@ -15,6 +15,8 @@ pub const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
 pub const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
 /// Faults carry the thread id.
 pub const FEATURE_THREAD_ID: u64 = 1 << 8;
+/// UFFDIO_POISON exists.
+pub const FEATURE_POISON: u64 = 1 << 14;
 /// UFFDIO_MOVE exists.
 pub const FEATURE_MOVE: u64 = 1 << 16;
 
@@ -24,6 +26,7 @@ pub const FEATURES_FOLLOW: u64 = FEATURE_PAGEFAULT_FLAG_WP
     | FEATURE_EVENT_REMOVE
     | FEATURE_EVENT_UNMAP
     | FEATURE_THREAD_ID
+    | FEATURE_POISON
     | FEATURE_MOVE;
 
 /// Faults on absent pages are reported.
@@ -78,6 +81,21 @@ pub const IOC_MOVE: u64 = iowr(0x05, 40);
 
 /// Protect pages against writing, or unprotect them: `WriteProtect`.
 pub const IOC_WRITEPROTECT: u64 = iowr(0x06, 24);
+
+/// Have an absent page raise SIGBUS when it is touched: `Poison`.
+pub const IOC_POISON: u64 = iowr(0x08, 32);
+
+/// Argument of [`IOC_POISON`].
+#[repr(C)]
+#[derive(Default)]
+pub struct Poison {
+    /// Which pages.
+    pub range: Range,
+    /// 0 or [`MODE_DONTWAKE`].
+    pub mode: u64,
+    /// Answer: bytes poisoned, or a negative errno.
+    pub poisoned: i64,
+}
 
 /// Argument of [`IOC_WRITEPROTECT`].
 #[repr(C)]

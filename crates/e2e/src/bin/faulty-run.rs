@@ -103,6 +103,7 @@ fn job(args: &Args, faulty: Arc<Faulty>) -> Result<Job, RunError> {
         recompress: false,
         preset,
         checks: false,
+        file_maps: true,
         record: None,
         agent: args.agent.clone(),
         live: None,

@@ -118,12 +118,14 @@ impl Space {
         let mut engine = self.shared.engine();
         for mapping in &mappings {
             if mapping.start > at {
+                self.origins.cut(at, mapping.start);
                 engine.forget(self.link.id, PageRange::of_addresses(at, mapping.start));
             }
             at = at.max(mapping.end);
         }
         let end = 1 << 47;
         if at < end {
+            self.origins.cut(at, end);
             engine.forget(self.link.id, PageRange::of_addresses(at, end));
         }
         drop(engine);

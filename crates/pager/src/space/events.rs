@@ -61,6 +61,7 @@ impl Space {
                 Message::Remove { start, end } => self.forget(start, end),
                 Message::Unmap { start, end } => {
                     self.unregister(start, end);
+                    self.origins.cut(start, end);
                     self.forget(start, end);
                 }
                 Message::Remap { from, to, len } => {
@@ -96,6 +97,7 @@ impl Space {
         let pages = PageRange::of_addresses(from, from + len).len();
         self.unregister(to, to + len);
         self.registered.insert(to, to + len);
+        self.origins.copy(from, to, len);
         let (from, to) = (PageNo::of_address(from), PageNo::of_address(to));
         self.shared.engine().remap(self.link.id, from, to, pages);
     }

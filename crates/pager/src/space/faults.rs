@@ -58,6 +58,8 @@ pub(super) enum Later {
     Memory,
     /// The page, or another in its place, is read from the swap file; which read.
     Reading(u64),
+    /// The page, or another beside it, is read from a mapped file; which read.
+    File(u64),
 }
 
 /// What a fault on one of the doorbell pages announces.
@@ -92,7 +94,7 @@ impl Fault {
             Later::Event => Some(Duration::from_micros(50)),
             Later::Leaving => Some(Duration::from_millis(5)),
             Later::Memory => Some(Duration::from_micros(500)),
-            Later::Reading(_) => None,
+            Later::Reading(_) | Later::File(_) => None,
         }
     }
 }
@@ -159,7 +161,7 @@ impl Space {
     /// Tries the faults put off once more.
     pub(super) fn retry_deferred(&mut self) -> Result<(), Ended> {
         for mut fault in std::mem::take(&mut self.deferred) {
-            if matches!(fault.why, Later::Reading(read) if self.reads.is_under_way(read)) {
+            if self.is_being_read(fault.why) {
                 self.deferred.push(fault);
                 continue;
             }
@@ -195,7 +197,7 @@ impl Space {
                         self.shared.starving.fetch_add(1, Ordering::AcqRel);
                         reclaim::kick(&self.shared);
                     }
-                    Later::Reading(_) => {}
+                    Later::Reading(_) | Later::File(_) => {}
                 }
                 self.deferred.push(Fault { why, ..fault });
             }
@@ -241,10 +243,14 @@ impl Space {
         let start = Instant::now();
         let result = match answer {
             FaultAnswer::Fill => {
-                let result = self.fill_plan(fault);
-                let pages = self.plan.items.len() as u64;
-                self.shared.pace.filled(start.elapsed(), pages);
-                result
+                if let Some(part) = self.part_of_plan(fault.page) {
+                    self.fill_from_file(fault, &part)
+                } else {
+                    let result = self.fill_plan(fault);
+                    let pages = self.plan.items.len() as u64;
+                    self.shared.pace.filled(start.elapsed(), pages);
+                    result
+                }
             }
             FaultAnswer::Read => return self.read_planned().map(|read| Some(Later::Reading(read))),
             FaultAnswer::Wait => return Ok(Some(Later::Leaving)),
@@ -266,7 +272,7 @@ impl Space {
     }
 
     /// The fault was met: that is a reference.
-    fn record(&self, fault: &Fault) {
+    pub(super) fn record(&self, fault: &Fault) {
         let Some(recorder) = &self.shared.recorder else {
             return;
         };
@@ -341,7 +347,7 @@ impl Space {
             let page: &mut Page = page.try_into().expect("a chunk is a page");
             match *item {
                 FillItem::Staged(_) => {}
-                FillItem::File => unreachable!("no page of a program belongs to a file"),
+                FillItem::File => unreachable!("the engine knows no page of a program as a file's"),
                 FillItem::Zero | FillItem::Resident => page.fill(0),
                 FillItem::Same(word) => self.press.folder().fill_same(word, page),
                 FillItem::Packed {
@@ -455,7 +461,7 @@ impl Space {
         Ended
     }
 
-    fn filled(&self, page: PageNo, count: u64) {
+    pub(super) fn filled(&self, page: PageNo, count: u64) {
         if self.is_own(page) {
             return;
         }

@@ -125,6 +125,7 @@ impl Space {
         let mut space = Space::new(self.shared.clone(), link, run_max, registered);
         space.maybe_wiped = wiped;
         space.beacon = self.beacon;
+        space.origins = self.origins.clone();
         space.start();
         Ok(())
     }
@@ -235,7 +236,10 @@ impl Space {
         }
         let range = self.maybe_wiped[at];
         match procfs::is_wiped_on_fork(pid, fault.page.address()) {
-            Ok(true) => self.shared.engine().forget(self.link.id, range),
+            Ok(true) => {
+                self.origins.cut(range.start.address(), range.end.address());
+                self.shared.engine().forget(self.link.id, range);
+            }
             Ok(false) => {}
             Err(_) => return Err(Ended),
         }

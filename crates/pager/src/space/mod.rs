@@ -25,7 +25,9 @@ mod adopt;
 mod clocks;
 mod events;
 mod faults;
+pub(crate) mod files;
 mod forks;
+mod origins;
 pub(crate) mod reads;
 
 use crate::fold::Press;
@@ -33,7 +35,9 @@ use crate::reclaim;
 use crate::shared::{lock, AgentLink, FoldJob, Link, Shared};
 use clocks::Clocks;
 use faults::Fault;
+use files::FileReads;
 use forks::Forks;
+use origins::Origins;
 use pleat_codec::PageKind;
 use pleat_engine::{FillPlan, Refusal};
 use pleat_sys::channel::Received;
@@ -70,6 +74,10 @@ pub struct Space {
     plan: FillPlan,
     /// Pages of the swap file that faults wait for.
     reads: Reads,
+    /// Ranges that are filled from files.
+    origins: Origins,
+    /// What is being read from these.
+    files: FileReads,
     /// Pages being filled.
     pages: Vec<u8>,
     /// Faults answered, to sample the program's CPU now and then.
@@ -124,6 +132,8 @@ impl Space {
             press,
             plan: FillPlan::default(),
             reads: Reads::new(),
+            origins: Origins::default(),
+            files: FileReads::default(),
             pages: vec![0; run_max.max(1) as usize * PAGE_SIZE],
             answered: 0,
             cpu: None,
@@ -224,7 +234,10 @@ impl Space {
             // would look like much load, and the scheduler would move the program to another CPU.
             relax();
         }
-        Ok(())
+        for request in mail.files {
+            self.meet_file_request(request)?;
+        }
+        self.take_file_reads(mail.file_reads)
     }
 
     /// Takes the agent's answer, if there is one.

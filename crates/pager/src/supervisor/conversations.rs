@@ -9,7 +9,7 @@ use pleat_sys::process::{hurry, relax, relax_like, Bell};
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
 use pleat_types::PageNo;
-use pleat_wire::message::{self, Hello, Prepare, Prepared};
+use pleat_wire::message::{self, FileRequest, Hello, Prepare, Prepared};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -31,12 +31,22 @@ impl Supervisor<'_> {
             match channel.receive(&mut packet) {
                 Received::Nothing => self.unnamed.push(channel),
                 Received::Closed => {}
-                Received::Packet(length, _) => {
-                    if let Some(hello) = pleat_sys::read_plain::<Hello>(&packet[..length]) {
-                        self.welcome(channel, &hello);
-                    }
+                Received::Packet(length, descriptors) => {
+                    self.hear_first(channel, &packet[..length], descriptors);
                 }
             }
+        }
+    }
+
+    /// The first packet of a connection: an agent's hello, or what a thread of a program asks.
+    fn hear_first(&mut self, channel: Channel, packet: &[u8], descriptors: Vec<OwnedFd>) {
+        let kind = packet.first_chunk().map(|kind| u32::from_ne_bytes(*kind));
+        if let Some(message::MAP_FILE | message::ASK_FILE) = kind {
+            if let Some(request) = pleat_sys::read_plain::<FileRequest>(packet) {
+                self.hear_file_request(channel, request, descriptors);
+            }
+        } else if let Some(hello) = pleat_sys::read_plain::<Hello>(packet) {
+            self.welcome(channel, &hello);
         }
     }
 

@@ -114,7 +114,7 @@ impl Supervisor<'_> {
     }
 
     /// Whether references are to be recorded, or were: then every process is managed from its start.
-    fn is_recording(&self) -> bool {
+    pub(super) fn is_recording(&self) -> bool {
         self.shared.recorder.is_some()
     }
 

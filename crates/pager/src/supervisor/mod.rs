@@ -3,6 +3,7 @@
 //! It never waits for a single process: every conversation is a step per packet.
 
 mod conversations;
+mod mappings;
 mod memory;
 
 use crate::census::{Census, Stage};
@@ -10,6 +11,7 @@ use crate::cgroup::{page_cache_room, Gauge};
 use crate::job::{Ending, Job};
 use crate::report::Live;
 use crate::shared::{lock, Shared};
+use mappings::Asked;
 use pleat_sys::channel::{Channel, Listener};
 use pleat_sys::keeper::Keeper;
 use pleat_sys::process::{hurry, readable, wait};
@@ -36,6 +38,8 @@ pub struct Supervisor<'a> {
     engine_budget: u64,
     /// Connections that have not said hello.
     unnamed: Vec<Channel>,
+    /// Threads that have mapped a file and wait for the answer.
+    asked: Vec<Asked>,
     /// The program's process id, and how it ended.
     program: i32,
     ending: Option<Ending>,
@@ -76,6 +80,7 @@ impl<'a> Supervisor<'a> {
             gauge: Gauge::open(job.budget_bytes),
             engine_budget: job.budget_bytes - page_cache_room(job.budget_bytes),
             unnamed: Vec::new(),
+            asked: Vec::new(),
             program,
             ending: None,
             start,
@@ -108,6 +113,7 @@ impl<'a> Supervisor<'a> {
             }
             self.hear_unnamed();
             self.hear_processes();
+            self.answer_file_requests();
             if self.ending.is_some() && self.release_rest() {
                 return self.ending.take().expect("just seen");
             }

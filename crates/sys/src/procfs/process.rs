@@ -63,6 +63,17 @@ fn parse_status(text: &[u8]) -> Option<Status> {
     })
 }
 
+/// CAP_SYS_PTRACE's bit in a set of capabilities.
+const CAP_SYS_PTRACE: u64 = 1 << 19;
+
+/// Whether a process has CAP_SYS_PTRACE in effect: then the kernel reports its forks.
+pub fn may_trace(pid: Pid) -> bool {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let effective = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    bits.is_some_and(|bits| bits & CAP_SYS_PTRACE != 0)
+}
+
 /// The process that a thread belongs to.
 ///
 /// # Errors

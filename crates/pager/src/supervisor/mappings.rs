@@ -1,0 +1,131 @@
+//! Threads of programs that have mapped a file: whether the mapping is to become memory.
+//!
+//! Each comes over a connection of its own and waits for the answer. Here is decided whether its process
+//! is managed, or to be; the rest is up to the space's thread.
+//!
+//! The rule: a mapping is converted when its process is managed already, for then memory has been short,
+//! or when the mapping is large beside the budget, for then it will be: its process is managed at once.
+//! Otherwise it stays the kernel's, whose page cache costs the job nothing until then.
+
+use super::Supervisor;
+use crate::census::Stage;
+use crate::files::{answer, FileRequested};
+use crate::shared::{lock, Link};
+use pleat_sys::channel::Channel;
+use pleat_sys::{procfs, uffd};
+use pleat_wire::message::{FileRequest, ASK_FILE};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A mapping is large from this share of the budget on: one part in so many.
+const LARGE_SHARE: u64 = 16;
+/// How long a process may take to say hello or to become ready. Its mapping stays as it is then.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A request that has not been passed on.
+pub(super) struct Asked {
+    pid: i32,
+    request: FileRequest,
+    file: Option<OwnedFd>,
+    channel: Channel,
+    since: Instant,
+}
+
+/// What is to become of a request.
+enum Verdict {
+    /// The process is on its way to be managed.
+    Wait,
+    /// The mapping stays as it is; nothing of the range is filled from a file.
+    No,
+    /// It cannot be told.
+    Unknown,
+    /// Up to the space's thread.
+    Pass(Arc<Link>),
+}
+
+impl Supervisor<'_> {
+    /// Takes up a request.
+    pub(super) fn hear_file_request(
+        &mut self,
+        channel: Channel,
+        request: FileRequest,
+        descriptors: Vec<OwnedFd>,
+    ) {
+        let Ok((pid, _)) = channel.peer() else { return };
+        self.asked.push(Asked {
+            pid,
+            request,
+            file: descriptors.into_iter().next(),
+            channel,
+            since: Instant::now(),
+        });
+    }
+
+    /// Deals with every request that can be dealt with.
+    pub(super) fn answer_file_requests(&mut self) {
+        for asked in std::mem::take(&mut self.asked) {
+            match self.judge(&asked) {
+                Verdict::Wait if asked.since.elapsed() < PATIENCE => self.asked.push(asked),
+                Verdict::No => answer(&asked.channel, false),
+                // To a question the careful answer is yes; a mapping stays as it is.
+                Verdict::Wait | Verdict::Unknown => {
+                    answer(&asked.channel, asked.request.kind == ASK_FILE);
+                }
+                Verdict::Pass(link) => self.pass_file_request(&link, asked),
+            }
+        }
+    }
+
+    fn judge(&mut self, asked: &Asked) -> Verdict {
+        let is_question = asked.request.kind == ASK_FILE;
+        if !is_question && (!self.job.file_maps || self.is_recording()) {
+            return Verdict::No;
+        }
+        let Some(process) = self.census.processes.get(&asked.pid) else {
+            return Verdict::Wait;
+        };
+        if process.agent.0 != asked.request.agent_thread {
+            // Its agent has not said hello; or it has executed another program, and nobody waits.
+            return Verdict::Wait;
+        }
+        match &process.stage {
+            Stage::Managed(link) if !link.ended.load(Ordering::Acquire) => {
+                Verdict::Pass(link.clone())
+            }
+            Stage::Preparing(_) => Verdict::Wait,
+            // Nothing of a process is converted that never was managed.
+            Stage::Ready(_) if is_question => Verdict::No,
+            Stage::Ready(_) if self.is_worth_it(asked) => {
+                self.prepare(asked.pid);
+                Verdict::Wait
+            }
+            Stage::Ready(_) => Verdict::No,
+            _ => Verdict::Unknown,
+        }
+    }
+
+    /// Whether a process without pressure is to be managed for this mapping. Not one whose forks the
+    /// kernel would not report: it could not fork any more.
+    fn is_worth_it(&self, asked: &Asked) -> bool {
+        asked.request.len >= self.job.budget_bytes / LARGE_SHARE
+            && procfs::may_trace(asked.pid)
+            && uffd::is_allowed()
+    }
+
+    fn pass_file_request(&mut self, link: &Arc<Link>, asked: Asked) {
+        let open = |file: &OwnedFd| self.shared.readers.open(file).ok().map(Arc::new);
+        // Without threads to read them no file is an origin, and the space's thread says no.
+        let origin = match self.shared.readers.start(&self.shared) {
+            Ok(()) => asked.file.as_ref().and_then(open),
+            Err(_) => None,
+        };
+        lock(&link.mail).files.push(FileRequested {
+            request: asked.request,
+            origin,
+            channel: asked.channel,
+        });
+        link.bell.ring();
+    }
+}
