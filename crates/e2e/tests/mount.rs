@@ -90,6 +90,7 @@ fn what_is_changed_below_is_seen_above_within_two_seconds() {
         eventually(SEEN_WITHIN, new_start),
         "stale through an open descriptor"
     );
+    drop(open);
     mount.end();
 }
 
@@ -107,6 +108,7 @@ fn what_is_written_above_is_below_after_fsync_and_after_the_end() {
     assert!(fs::read(mount.below("synced")).expect("it is there") == text("synced", 3_000_000));
     fs::write(mount.path("closed"), text("closed", 3_000_000)).expect("writable");
     let closed = mount.below("closed");
+    drop(synced);
     mount.end();
     assert!(fs::read(closed).expect("it is there") == text("closed", 3_000_000));
 }
@@ -406,5 +408,6 @@ fn the_memory_given_is_not_exceeded() {
         peak >> 10,
         allowed >> 10
     );
+    drop(files);
     mount.end();
 }

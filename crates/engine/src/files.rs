@@ -87,6 +87,15 @@ impl Engine {
         }
     }
 
+    /// Whether a page that was chosen to go is still the one that was meant: it was not given up since.
+    pub fn is_leaving(&self, space: SpaceId, page: PageNo) -> bool {
+        let known = self.spaces.get(&space);
+        known.is_some_and(|known| {
+            let is_leaving = matches!(known.table.get(page), PageState::Leaving { .. });
+            is_leaving && !known.is_contested(page)
+        })
+    }
+
     /// Whether anything is known of a page of this range.
     pub fn knows(&self, space: SpaceId, range: PageRange) -> bool {
         let known = self.spaces.get(&space);

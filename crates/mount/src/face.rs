@@ -113,13 +113,6 @@ impl Face {
     }
 }
 
-impl Drop for Face {
-    fn drop(&mut self) {
-        // Whoever wants to know calls it before.
-        let _ = self.stop();
-    }
-}
-
 /// A mount by itself.
 pub struct Job {
     /// What and where.
@@ -198,16 +191,20 @@ pub fn run(job: Job, ready: impl FnOnce(&Path)) -> Result<Report, JobError> {
         }
     };
     ready(face.mountpoint());
+    // From here on an error ends the process: threads that wait for the kernel are not waited for.
     let mut supervisor = Supervisor {
         shared: shared.clone(),
         statm: StatmReader::open(std::process::id() as i32)?,
         peak_bytes: 0,
     };
-    let ended = supervisor.run(&face, &signals);
-    let stopped = face.stop();
+    if let Err(error) = supervisor.run(&face, &signals) {
+        // Its users get errors rather than a mount that nobody serves.
+        let _ = face.mount.unmount();
+        return Err(error);
+    }
+    supervisor.end(&face, &signals)?;
+    face.stop()?;
     pool.stop();
-    ended?;
-    stopped?;
     let engine = shared.engine().counters();
     Ok(Report {
         wall_us: start.elapsed().as_micros() as u64,
@@ -266,6 +263,33 @@ impl Supervisor {
                 return Ok(());
             }
         }
+    }
+
+    /// Unmounts, and serves whoever still uses the mount until they are done, or a second signal comes.
+    fn end(&mut self, face: &Face, signals: &Signals) -> Result<(), JobError> {
+        face.mount.unmount()?;
+        let path = face.mountpoint().display();
+        let told = Instant::now() + LOOK_EVERY;
+        let mut is_told = false;
+        while !face.is_over() {
+            if !is_told && Instant::now() > told {
+                is_told = true;
+                eprintln!(
+                    "pleat: {path} is still in use, and served until that ends; a second signal ends it \
+                     at once"
+                );
+            }
+            self.look_at_memory(face)?;
+            let fds = [signals.as_raw_fd(), self.shared.main_bell.as_raw_fd()];
+            wait(&mut fds.map(readable), Some(LOOK_EVERY));
+            self.shared.main_bell.hush();
+            if signals.next().is_some() {
+                return Err(JobError::Failed(format!(
+                    "{path} was ended while it was in use"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// What the kernel's page cache has of the mount is part of the engine's account; the rest is ours.

@@ -151,7 +151,9 @@ impl Content for Cached {
         self.ledger().void(node.number(), &pages);
         // Even if it fails: part of it may have been done.
         let done = change();
-        self.forget(&mut self.ledger(), node.number(), &pages);
+        let mut ledger = self.ledger();
+        self.forget(&mut ledger, node.number(), &pages);
+        ledger.altered(node.number(), &pages);
         done
     }
 
@@ -161,7 +163,9 @@ impl Content for Cached {
 
     fn changed_outside(&self, node: &Node) {
         self.meters.outside_changes.add(1);
-        self.forget(&mut self.ledger(), node.number(), &ALL);
+        let mut ledger = self.ledger();
+        self.forget(&mut ledger, node.number(), &ALL);
+        ledger.evicts_all(node.number());
     }
 
     fn forgotten(&self, node: &Node) {

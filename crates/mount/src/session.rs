@@ -16,7 +16,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The longest request or answer: 1 MiB of data, and what goes before it.
+/// The longest request or answer that the kernel must be ready for. What is never used takes no memory.
 const MESSAGE_BYTES: usize = (1 << 20) + 4096;
 
 /// What all workers of a mount share.

@@ -33,6 +33,7 @@ enum Step {
     Choose {
         want: usize,
     },
+    Begin,
     Report {
         choice: usize,
     },
@@ -55,6 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => page().prop_map(|page| KernelDrops { page }),
         1 => Just(KernelForgets),
         12 => (1..20usize).prop_map(|want| Choose { want }),
+        12 => Just(Begin),
         16 => (0..16usize).prop_map(|choice| Report { choice }),
         16 => (0..16usize).prop_map(|choice| Fold { choice }),
         1 => (0..30u64).prop_map(|pages| Measured { pages }),
@@ -75,6 +77,7 @@ struct Mounted {
     space: SpaceId,
     file: Vec<u64>,
     kernel: HashMap<PageNo, u64>,
+    chosen: Vec<(SpaceId, PageNo)>,
     takes: Vec<Take>,
     slots: HashMap<StagingSlot, u64>,
     to_fold: Vec<(BodyId, StagingSlot)>,
@@ -106,6 +109,7 @@ impl Mounted {
             space,
             file: (0..PAGES).map(|page| 1000 + page).collect(),
             kernel: HashMap::new(),
+            chosen: Vec::new(),
             takes: Vec::new(),
             slots: HashMap::new(),
             to_fold: Vec::new(),
@@ -128,6 +132,7 @@ impl Mounted {
                 self.engine.kernel_forgot(self.space, clip(0, PAGES));
             }
             Step::Choose { want } => self.choose(want),
+            Step::Begin => self.begin(),
             Step::Report { choice } => self.report(choice),
             Step::Fold { choice } => self.fold(choice),
             Step::Measured { pages } => self.engine.measured(pages * 4096),
@@ -190,7 +195,16 @@ impl Mounted {
         let mut chosen = Vec::new();
         self.engine
             .choose_victims(&[(self.space, 40)], want, &mut chosen);
-        for (space, page) in chosen {
+        self.chosen.extend(chosen);
+    }
+
+    /// The thread that takes pages comes to those chosen.
+    fn begin(&mut self) {
+        for (space, page) in std::mem::take(&mut self.chosen) {
+            if !self.engine.is_leaving(space, page) {
+                self.engine.refused(space, page, Refusal::Busy);
+                continue;
+            }
             let way = self.engine.way_out(space, page);
             assert_ne!(way, WayOut::WriteBack, "{page:?} is in its file");
             self.takes.push(Take {
@@ -272,6 +286,7 @@ fn pages_of_files_fit_into_a_budget_without_a_swap_file() {
         mounted.read(PageNo(page));
         let want = mounted.engine.frames_wanted() as usize;
         mounted.choose(want);
+        mounted.begin();
         while !mounted.takes.is_empty() {
             mounted.report(0);
         }

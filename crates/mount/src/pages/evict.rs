@@ -201,7 +201,9 @@ impl Evictor {
         let mut ledger = cached.ledger();
         let mut engine = cached.shared.engine();
         for &page in pages {
-            let owner = ledger.owner(page);
+            // It may have been given up since it was chosen; from here on that voids the take.
+            let is_meant = engine.is_leaving(cached.space, page);
+            let owner = ledger.owner(page).filter(|_| is_meant);
             let way = owner.and_then(|of| Some((of, ledger.may_take(of)?)));
             let Some(((node, at), may)) = way else {
                 // Just being read or written, or not part of a file any more.

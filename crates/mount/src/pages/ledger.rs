@@ -119,7 +119,8 @@ fn bits(chunk: u64, range: &Range<u64>) -> u16 {
 impl File {
     /// Its chunks in this range of pages, with the bits of their pages in it.
     fn marks(&mut self, pages: &Range<u64>) -> impl Iterator<Item = (&mut Chunk, u16)> {
-        let chunks = pages.start / CHUNK_PAGES..pages.end.div_ceil(CHUNK_PAGES);
+        let end = pages.end.div_ceil(CHUNK_PAGES);
+        let chunks = (pages.start / CHUNK_PAGES).min(end)..end;
         let pages = pages.clone();
         let chunks = self.chunks.range_mut(chunks);
         chunks.map(move |(&at, chunk)| (chunk, bits(at, &pages)))
@@ -216,6 +217,39 @@ impl Ledger {
             of,
             is_void: false,
         });
+    }
+
+    /// These pages were cut off or made new, and the kernel drops what it has of them. No write was under
+    /// way: it excludes those.
+    pub(super) fn altered(&mut self, node: u64, pages: &Range<u64>) {
+        if let Some(file) = self.files.get_mut(&node) {
+            for (chunk, bits) in file.marks(pages) {
+                chunk.evicted &= !bits;
+                chunk.refilled &= !bits;
+            }
+        }
+    }
+
+    /// The whole file is about to be dropped from the kernel's cache.
+    pub(super) fn evicts_all(&mut self, node: u64) {
+        if let Some(file) = self.files.get_mut(&node) {
+            for chunk in file.chunks.values_mut() {
+                (chunk.evicted, chunk.refilled) = (u16::MAX, 0);
+            }
+        }
+    }
+
+    /// Whether a read received before this request may still bring old content to the kernel.
+    pub(super) fn follows_read(&self, ticket: u64) -> bool {
+        let Some(writer) = self.flights.iter().find(|flight| flight.ticket == ticket) else {
+            return false;
+        };
+        self.flights.iter().any(|flight| {
+            !flight.is_write
+                && flight.ticket < ticket
+                && flight.node == writer.node
+                && overlap(&flight.pages, &writer.pages)
+        })
     }
 
     /// The page is about to be dropped from the kernel's cache.

@@ -1,10 +1,11 @@
 //! Storing what a WRITE wrote into the kernel's cache, where an older content may have got meanwhile
 //! (`ledger.rs` says how).
 //!
-//! The kernel waits for the page's lock. As a rule nobody has it. But where the kernel did not have the
-//! page, and the WRITE covers part of it only, the page stays locked until the WRITE is answered; then
-//! there is nothing to mend either. These two cannot be told apart, so a thread of its own does the
-//! storing, and the answer waits for it no longer than [`PATIENCE`].
+//! The kernel waits for the page's lock. Reads that were received before the WRITE may hold it; they bring
+//! the old content, and have to be waited for. When there are none (any more), storing takes no time - but
+//! where the kernel did not have the page, and the WRITE covers part of it only, the page stays locked
+//! until the WRITE is answered. Then there is nothing to mend. So a thread of its own does the storing,
+//! and the answer does not wait for it much longer than for those reads.
 #![forbid(unsafe_code)]
 
 use crate::notify::Notifier;
@@ -12,8 +13,8 @@ use std::sync::mpsc::{channel, sync_channel, Sender, SyncSender};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Reads that the page may be locked for are answered by then, unless the disk is stuck.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long storing takes at most that nothing holds up: a thread has to be woken.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 struct Order {
     notifier: Notifier,
@@ -30,8 +31,15 @@ pub(super) struct Mender {
 }
 
 impl Mender {
-    /// Stores; returns when that is done, or is not going to be before the WRITE is answered.
-    pub(super) fn store(&self, notifier: &Notifier, node: u64, offset: u64, data: &[u8]) {
+    /// Stores; returns when that is done, or is not going to be before the WRITE is answered. As long as
+    /// `may_wait` says so there is something to wait for.
+    pub(super) fn store(
+        &self,
+        notifier: &Notifier,
+        (node, offset): (u64, u64),
+        data: &[u8],
+        may_wait: impl Fn() -> bool,
+    ) {
         let (done, is_done) = sync_channel(1);
         let mut order = Order {
             notifier: notifier.clone(),
@@ -57,10 +65,18 @@ impl Mender {
                 Err(back) => order = back.0,
             }
         };
-        if is_done.recv_timeout(PATIENCE).is_ok() {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            idle.push(worker);
+        loop {
+            // Asked before the time begins in which nothing is to hold it up.
+            let waits = may_wait();
+            match is_done.recv_timeout(PATIENCE) {
+                Ok(()) => break,
+                Err(_) if waits => {}
+                // Its thread ends when it is done, and nobody has another order for it.
+                Err(_) => return,
+            }
         }
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push(worker);
     }
 }
 

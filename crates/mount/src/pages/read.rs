@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 /// How long a READ waits at most until memory is taken back; programs must be kept from outrunning that,
 /// and not be held up by a kernel that has no more to give.
 const WAIT_MAX: Duration = Duration::from_millis(300);
+/// So many pages the kernel may have, however short memory is.
+const LEAST_RESIDENT: u64 = 512;
 /// What direct I/O needs of offsets, sizes and buffers, on any disk.
 const ALIGN: usize = 4096;
 
@@ -97,7 +99,12 @@ impl Cached {
     }
 
     fn wait_for_memory(&self) {
-        let is_short = || self.shared.engine().free_bytes() < 0;
+        // With hardly a page left in the kernel's cache waiting would be in vain.
+        let is_short = || {
+            let engine = self.shared.engine();
+            let taken_last = engine.space_resident_pages(self.space) < LEAST_RESIDENT;
+            engine.free_bytes() < 0 && !taken_last
+        };
         if !is_short() {
             return;
         }

@@ -32,7 +32,9 @@ impl Cached {
         if is_to_be_stored {
             if let Some(notifier) = self.notifier.get() {
                 self.meters.stored_writes.add(1);
-                self.mender.store(notifier, node.number(), offset, data);
+                let may_wait = || self.ledger().follows_read(ticket.0);
+                self.mender
+                    .store(notifier, (node.number(), offset), data, may_wait);
             }
         }
         Ok(())

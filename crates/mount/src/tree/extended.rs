@@ -5,7 +5,8 @@
 use super::source::path_of;
 use super::Tree;
 use fuse_backend_rs::api::filesystem::{GetxattrReply, ListxattrReply};
-use rustix::fs::{getxattr, listxattr, removexattr, setxattr, XattrFlags};
+use rustix::fs::{getxattr, getxattr_query, listxattr, listxattr_query, removexattr};
+use rustix::fs::{setxattr, XattrFlags};
 use std::ffi::CStr;
 use std::io;
 
@@ -31,11 +32,12 @@ impl Tree {
         size: u32,
     ) -> io::Result<GetxattrReply> {
         let node = self.known(number)?;
-        let mut value = vec![0; size as usize];
-        let len = getxattr(path_of(node.place()), name, &mut value[..])?;
+        let path = path_of(node.place());
         if size == 0 {
-            return Ok(GetxattrReply::Count(len as u32));
+            return Ok(GetxattrReply::Count(getxattr_query(path, name)? as u32));
         }
+        let mut value = vec![0; size as usize];
+        let len = getxattr(path, name, &mut value[..])?;
         value.truncate(len);
         Ok(GetxattrReply::Value(value))
     }
@@ -43,11 +45,12 @@ impl Tree {
     /// A size of 0 asks for the size.
     pub(super) fn list_extended(&self, number: u64, size: u32) -> io::Result<ListxattrReply> {
         let node = self.known(number)?;
-        let mut names = vec![0; size as usize];
-        let len = listxattr(path_of(node.place()), &mut names[..])?;
+        let path = path_of(node.place());
         if size == 0 {
-            return Ok(ListxattrReply::Count(len as u32));
+            return Ok(ListxattrReply::Count(listxattr_query(path)? as u32));
         }
+        let mut names = vec![0; size as usize];
+        let len = listxattr(path, &mut names[..])?;
         names.truncate(len);
         Ok(ListxattrReply::Names(names))
     }

@@ -13,11 +13,11 @@ use std::ffi::CStr;
 use std::io;
 use std::time::Duration;
 
-/// What is asked of the kernel. Locks are not: it then keeps them itself, among the users of the mount.
+/// What is asked of the kernel. Locks are not: it then keeps them itself, among the users of the mount. Nor are
+/// requests of more than 128 KiB: every worker would come to hold a megabyte or two.
 fn wanted(writeback: bool) -> FsOptions {
     let mut options = FsOptions::ASYNC_READ
         | FsOptions::BIG_WRITES
-        | FsOptions::MAX_PAGES
         | FsOptions::PARALLEL_DIROPS
         | FsOptions::DO_READDIRPLUS
         | FsOptions::READDIRPLUS_AUTO
