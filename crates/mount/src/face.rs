@@ -7,6 +7,7 @@ use crate::pages::{Cached, Evictor, Reading, TAKER};
 use pleat_codec::Choice;
 use pleat_engine::{Counters, Engine, Preset, Settings};
 use pleat_pager::{kick, Parts, Pool, Shared};
+use pleat_sys::guard::Guard;
 use pleat_sys::process::{readable, wait};
 use pleat_sys::procfs::StatmReader;
 use pleat_sys::signals::Signals;
@@ -181,6 +182,7 @@ pub fn run(job: Job, ready: impl FnOnce(&Path)) -> Result<Report, JobError> {
     let start = Instant::now();
     // Before any thread, so that none of them gets these.
     let signals = Signals::collect(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT])?;
+    let guard = Guard::start()?;
     let shared = Arc::new(Shared::new(parts(&job)?)?);
     let pool = Pool::start(shared.clone())?;
     let mut face = match Face::start(job.options, &shared) {
@@ -190,6 +192,7 @@ pub fn run(job: Job, ready: impl FnOnce(&Path)) -> Result<Report, JobError> {
             return Err(error.into());
         }
     };
+    guard.protect(face.mountpoint(), face.mount.connection()?)?;
     ready(face.mountpoint());
     // From here on an error ends the process: threads that wait for the kernel are not waited for.
     let mut supervisor = Supervisor {
@@ -204,6 +207,7 @@ pub fn run(job: Job, ready: impl FnOnce(&Path)) -> Result<Report, JobError> {
     }
     supervisor.end(&face, &signals)?;
     face.stop()?;
+    guard.dismiss();
     pool.stop();
     let engine = shared.engine().counters();
     Ok(Report {

@@ -161,6 +161,15 @@ impl Mount {
         &self.mountpoint
     }
 
+    /// The number of its connection to the kernel.
+    ///
+    /// # Errors
+    /// It is not mounted any more.
+    pub fn connection(&self) -> io::Result<u32> {
+        let status = rustix::fs::stat(&self.mountpoint)?;
+        Ok(rustix::fs::minor(status.st_dev))
+    }
+
     /// Until somebody unmounts it, and nobody has a file of it open any more.
     pub fn wait(&self) {
         let workers = std::mem::take(&mut *lock(&self.workers));

@@ -3,6 +3,7 @@
 //! With `agent`, this is where the `unsafe` of pleat lives; every block says why it holds.
 
 pub mod channel;
+pub mod guard;
 pub mod keeper;
 pub mod limits;
 pub mod process;
