@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::process::Command;
 
 /// Who may use whom. Dev-dependencies count, except in `pleat-e2e`, which is nothing but tests.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("pleat-types", &[]),
     ("pleat-sys", &["pleat-wire"]),
     ("pleat-wire", &[]),
@@ -53,11 +53,23 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "pleat-wire",
         ],
     ),
-    // The names of presets and codecs, for help and messages; everything else through the pager.
+    // A holder of pages beside the pager's processes: its threads and what they share serve both.
+    (
+        "pleat-mount",
+        &[
+            "pleat-types",
+            "pleat-codec",
+            "pleat-engine",
+            "pleat-pager",
+            "pleat-sys",
+        ],
+    ),
+    // The names of presets and codecs, for help and messages; everything else through the faces.
     (
         "pleat-cli",
         &[
             "pleat-pager",
+            "pleat-mount",
             "pleat-sim",
             "pleat-trace",
             "pleat-engine",

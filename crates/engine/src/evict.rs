@@ -79,7 +79,7 @@ impl Engine {
         if want > 0 && !for_limit && self.cache_gives(want as u64) {
             return;
         }
-        if self.free_bytes() < 0 {
+        if self.free_bytes() < 0 && self.foreign_bytes < 0 {
             self.cache_must_give(want as u64);
         }
         let first = out.len();
@@ -178,8 +178,8 @@ impl Engine {
         gives || (self.cache.owed_bytes > 0 && self.can_write())
     }
 
-    /// Nothing is left to take away, or the budget is overdrawn, where taking pages that are shared since
-    /// a fork would make it worse: each leaves its memory to the other side and a folded copy here. The
+    /// Nothing is left to take away, or the budget is overdrawn while pages are shared since a fork, where
+    /// taking those would make it worse: each leaves its memory to the other side and a folded copy here. The
     /// compressed cache has to give, whatever the policy says.
     fn cache_must_give(&mut self, frames: u64) {
         let (cache, bytes) = (&mut self.cache, frames * PAGE_SIZE as u64);
