@@ -43,7 +43,7 @@ pub struct Cached {
     shared: Arc<Shared>,
     space: SpaceId,
     notifier: OnceLock<Notifier>,
-    ledger: Mutex<Ledger>,
+    ledger: Arc<Mutex<Ledger>>,
     /// A write has landed.
     landed: Condvar,
     retrievals: Retrievals,
@@ -62,7 +62,7 @@ impl Cached {
             shared,
             space,
             notifier: OnceLock::new(),
-            ledger: Mutex::default(),
+            ledger: Arc::default(),
             landed: Condvar::new(),
             retrievals: Retrievals::default(),
             mender: Mender::default(),
@@ -84,7 +84,7 @@ impl Cached {
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.ledger)
     }
 
     /// Everything folded of these pages is out of date.
@@ -102,6 +102,10 @@ impl Cached {
             self.forget(ledger, node.number(), &(0..u64::MAX));
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Every page of a file.

@@ -24,10 +24,12 @@
 //!   the WRITE then, and the page is neither locked nor dirty between. If it is dropped there, a READ may
 //!   bring the old content back into the kernel's cache, where it would stay when the WRITE has long been
 //!   answered. So pages that were dropped are marked `evicted`, and if a READ comes for one, `refilled`;
-//!   a WRITE that was received after such a READ is stored into the kernel's cache once more
-//!   (`FUSE_NOTIFY_STORE`) before it is answered. A READ received after the WRITE waits for it instead. The
-//!   order in which requests are received is the order in which the kernel queued them. Buffered writes of
-//!   one file exclude each other in the kernel: a later WRITE began after the drop, and needs no such care.
+//!   the pages of a WRITE that was received after such a READ are dropped once more before it is answered
+//!   (`mend.rs`). A READ received after the WRITE waits for it instead. The order in which requests are
+//!   received is the order in which the kernel queued them. Buffered writes of one file exclude each
+//!   other in the kernel: a later WRITE began after the drop, and needs no such care. (Storing what was
+//!   written with `FUSE_NOTIFY_STORE` would spare the next READ. But a store that comes late undoes a later
+//!   write: SQLite's log was damaged so, in one run of six. A drop that comes late does no harm.)
 #![forbid(unsafe_code)]
 
 use crate::Stamp;
@@ -68,8 +70,8 @@ struct Flight {
     is_write: bool,
     /// A write: the file has it.
     has_landed: bool,
-    /// A write: it has to be stored into the kernel's cache.
-    is_to_be_stored: bool,
+    /// A write: the kernel may have older content of these pages.
+    is_to_be_dropped: bool,
 }
 
 /// A page that is being taken from the kernel.
@@ -90,6 +92,9 @@ pub(super) struct Ledger {
     retired: Vec<u32>,
     flights: Vec<Flight>,
     takes: Vec<Take>,
+    /// Pages that are being dropped without being taken: which order, and which pages of which file.
+    drops: Vec<(u64, u64, Range<u64>)>,
+    last_drop: u64,
     last_ticket: u64,
     /// Chunks that were in use after the last sweep.
     swept: usize,
@@ -131,17 +136,21 @@ impl Ledger {
     /// A request was received, after all others that were.
     pub(super) fn receive(&mut self, node: u64, is_write: bool, pages: Range<u64>) -> u64 {
         self.void(node, &pages);
-        let mut is_to_be_stored = false;
+        let (mut is_to_be_dropped, mut is_marked) = (false, false);
         if let Some(file) = self.files.get_mut(&node) {
             for (chunk, bits) in file.marks(&pages) {
                 if is_write {
-                    is_to_be_stored |= chunk.refilled & bits != 0;
+                    is_to_be_dropped |= chunk.refilled & bits != 0;
                     chunk.evicted &= !bits;
                     chunk.refilled &= !bits;
+                    is_marked = true;
                 } else {
                     chunk.refilled |= chunk.evicted & bits;
                 }
             }
+        }
+        if is_marked {
+            self.mark_what_is_dropped(node, &pages);
         }
         self.last_ticket += 1;
         self.flights.push(Flight {
@@ -150,7 +159,7 @@ impl Ledger {
             pages,
             is_write,
             has_landed: false,
-            is_to_be_stored,
+            is_to_be_dropped,
         });
         self.last_ticket
     }
@@ -174,15 +183,15 @@ impl Ledger {
         })
     }
 
-    /// The file has what this request writes, or never will. Whether it has to be stored into the kernel's
-    /// cache before it is answered.
+    /// The file has what this request writes, or never will. Whether the kernel has to drop these pages
+    /// before it is answered: it may have older content.
     pub(super) fn landed(&mut self, ticket: u64) -> bool {
         let mut flights = self.flights.iter_mut();
         let Some(flight) = flights.find(|flight| flight.ticket == ticket) else {
             return false;
         };
         flight.has_landed = true;
-        flight.is_to_be_stored
+        flight.is_to_be_dropped
     }
 
     /// What is being taken of these pages is worth nothing.
@@ -228,6 +237,48 @@ impl Ledger {
                 chunk.refilled &= !bits;
             }
         }
+    }
+
+    /// Pages whose drop is ordered and may not have happened stay marked: the next write may have begun
+    /// before it.
+    fn mark_what_is_dropped(&mut self, node: u64, pages: &Range<u64>) {
+        let of_takes = self
+            .takes
+            .iter()
+            .map(|take| (take.of.0, take.of.1..take.of.1 + 1));
+        let of_drops = self
+            .drops
+            .iter()
+            .map(|(_, node, pages)| (*node, pages.clone()));
+        let ordered = of_takes.chain(of_drops);
+        let ordered: Vec<_> = ordered
+            .filter(|(of, at)| *of == node && overlap(at, pages))
+            .collect();
+        let Some(file) = self.files.get_mut(&node) else {
+            return;
+        };
+        for (_, pages) in ordered {
+            file.marks(&pages)
+                .for_each(|(chunk, bits)| chunk.evicted |= bits);
+        }
+    }
+
+    /// These pages are going to be dropped from the kernel's cache; `end_drop` when they are.
+    pub(super) fn begin_drop(&mut self, node: u64, pages: Range<u64>) -> u64 {
+        if let Some(file) = self.files.get_mut(&node) {
+            for (chunk, bits) in file.marks(&pages) {
+                chunk.evicted |= bits;
+                chunk.refilled &= !bits;
+            }
+        }
+        self.last_drop += 1;
+        self.drops.push((self.last_drop, node, pages));
+        self.last_drop
+    }
+
+    /// They are dropped.
+    pub(super) fn end_drop(&mut self, order: u64) {
+        self.drops.retain(|&(id, _, _)| id != order);
     }
 
     /// The whole file is about to be dropped from the kernel's cache.

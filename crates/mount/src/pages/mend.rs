@@ -1,10 +1,10 @@
-//! Storing what a WRITE wrote into the kernel's cache, where an older content may have got meanwhile
+//! Dropping from the kernel's cache the pages of a WRITE, where older content may have got meanwhile
 //! (`ledger.rs` says how).
 //!
 //! The kernel waits for the page's lock. Reads that were received before the WRITE may hold it; they bring
-//! the old content, and have to be waited for. When there are none (any more), storing takes no time - but
+//! the old content, and have to be waited for. When there are none (any more), dropping takes no time - but
 //! where the kernel did not have the page, and the WRITE covers part of it only, the page stays locked
-//! until the WRITE is answered. Then there is nothing to mend. So a thread of its own does the storing,
+//! until the WRITE is answered. Then there is nothing to mend. So a thread of its own does the dropping,
 //! and the answer does not wait for it much longer than for those reads.
 #![forbid(unsafe_code)]
 
@@ -13,39 +13,43 @@ use std::sync::mpsc::{channel, sync_channel, Sender, SyncSender};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long storing takes at most that nothing holds up: a thread has to be woken.
+/// How long dropping takes at most that nothing holds up: a thread has to be woken.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 struct Order {
     notifier: Notifier,
     node: u64,
     offset: u64,
-    data: Vec<u8>,
+    len: u64,
+    /// Called when the pages are dropped.
+    end: Box<dyn FnOnce() + Send>,
     done: SyncSender<()>,
 }
 
-/// The storing threads: one for each order that waits, kept for the next.
+/// The dropping threads: one for each order that waits, kept for the next.
 #[derive(Default)]
 pub(super) struct Mender {
     idle: Mutex<Vec<Sender<Order>>>,
 }
 
 impl Mender {
-    /// Stores; returns when that is done, or is not going to be before the WRITE is answered. As long as
-    /// `may_wait` says so there is something to wait for.
-    pub(super) fn store(
+    /// Drops; returns when that is done, or is not going to be before the WRITE is answered. As long as
+    /// `may_wait` says so there is something to wait for. `end` is called when the pages are dropped, be it
+    /// later.
+    pub(super) fn drop_again(
         &self,
         notifier: &Notifier,
-        (node, offset): (u64, u64),
-        data: &[u8],
+        (node, offset, len): (u64, u64, u64),
         may_wait: impl Fn() -> bool,
+        end: Box<dyn FnOnce() + Send>,
     ) {
         let (done, is_done) = sync_channel(1);
         let mut order = Order {
             notifier: notifier.clone(),
             node,
             offset,
-            data: data.to_vec(),
+            len,
+            end,
             done,
         };
         let idle = |mender: &Mender| {
@@ -54,10 +58,9 @@ impl Mender {
         };
         let worker = loop {
             let Some(worker) = idle(self).or_else(start) else {
-                // No thread to be had: the page is dropped instead, which needs none when it is not
-                // locked. Better to wait than to let old content be read.
-                let _ = order.notifier.inval_inode(node, offset, data.len() as u64);
-                return;
+                // No thread to be had. Better to wait than to let old content be read.
+                let _ = order.notifier.inval_inode(node, offset, len);
+                return (order.end)();
             };
             match worker.send(order) {
                 Ok(()) => break worker,
@@ -87,8 +90,11 @@ fn start() -> Option<Sender<Order>> {
         .stack_size(128 << 10);
     let thread = builder.spawn(move || {
         for order in orders {
-            // The kernel forgot the file: nobody can read what is old.
-            let _ = order.notifier.store(order.node, order.offset, &order.data);
+            // An error: the kernel forgot the file, and nobody can read what is old.
+            let _ = order
+                .notifier
+                .inval_inode(order.node, order.offset, order.len);
+            (order.end)();
             let _ = order.done.send(());
         }
     });

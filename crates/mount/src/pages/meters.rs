@@ -47,8 +47,8 @@ meters! {
     writes,
     /// Bytes they wrote.
     written_bytes,
-    /// Writes that were stored into the kernel's cache again.
-    stored_writes,
+    /// Writes before whose answer the kernel's pages were dropped, for they might have been out of date.
+    mended_writes,
     /// Pages copied from the kernel's cache.
     retrieved_pages,
     /// Pages dropped from the kernel's cache.

@@ -1,7 +1,7 @@
 //! WRITE: to the source file first, and then whatever was kept of these pages is out of date.
 
 use super::ledger::pages_of;
-use super::Cached;
+use super::{lock, Cached};
 use crate::content::Ticket;
 use crate::tree::Node;
 use pleat_pager::kick;
@@ -24,17 +24,22 @@ impl Cached {
             self.janitor.wrote(&source);
             Ok(())
         });
-        let is_to_be_stored = self.note_write(node, ticket, offset, data.len(), written.is_ok());
+        let is_to_be_dropped = self.note_write(node, ticket, offset, data.len(), written.is_ok());
         self.landed.notify_all();
         written?;
         self.meters.writes.add(1);
         self.meters.written_bytes.add(data.len() as u64);
-        if is_to_be_stored {
+        if is_to_be_dropped {
             if let Some(notifier) = self.notifier.get() {
-                self.meters.stored_writes.add(1);
+                self.meters.mended_writes.add(1);
                 let may_wait = || self.ledger().follows_read(ticket.0);
+                let (number, len) = (node.number(), data.len() as u64);
+                let order = self.ledger().begin_drop(number, pages_of(offset, len));
+                let ledger = self.ledger.clone();
+                let end = move || lock(&ledger).end_drop(order);
+                let place = (number, offset, len);
                 self.mender
-                    .store(notifier, (node.number(), offset), data, may_wait);
+                    .drop_again(notifier, place, may_wait, Box::new(end));
             }
         }
         Ok(())
@@ -68,12 +73,12 @@ impl Cached {
         }
         let is_wanted = engine.frames_wanted() > 0;
         drop(engine);
-        let is_to_be_stored = ledger.landed(ticket.0);
+        let is_to_be_dropped = ledger.landed(ticket.0);
         drop(ledger);
         if is_wanted {
             kick(&self.shared);
         }
-        is_to_be_stored
+        is_to_be_dropped
     }
 }
 

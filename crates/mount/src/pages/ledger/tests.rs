@@ -37,7 +37,7 @@ fn bits_are_those_of_the_pages_in_the_range() {
 }
 
 #[test]
-fn a_write_after_a_read_of_what_was_dropped_is_stored_again() {
+fn a_write_after_a_read_of_what_was_dropped_drops_it_again() {
     let (mut ledger, _) = ledger_with(0..4);
     let write = ledger.receive(FILE, true, 0..1);
     assert!(!ledger.landed(write), "nothing was dropped");
@@ -123,4 +123,37 @@ fn a_file_that_changed_while_it_was_forgotten_is_not_the_same() {
     ledger.sleep(FILE, stamp);
     assert!(ledger.wake(FILE, || stamp));
     assert!(ledger.wake(FILE, || unreachable!("it is awake")));
+}
+
+#[test]
+fn a_mark_stays_while_its_drop_may_be_yet_to_come() {
+    let (mut ledger, ranges) = ledger_with(0..4);
+    let read = |ledger: &mut Ledger, page| {
+        let read = ledger.receive(FILE, false, page..page + 1);
+        ledger.answered(read);
+    };
+    let write = |ledger: &mut Ledger, page| {
+        let write = ledger.receive(FILE, true, page..page + 1);
+        let is_dropped = ledger.landed(write);
+        ledger.answered(write);
+        is_dropped
+    };
+    ledger.begin_take(ranges[0].start, (FILE, 0));
+    ledger.evicts((FILE, 0));
+    let order = ledger.begin_drop(FILE, 1..2);
+    for page in [0, 1] {
+        assert!(!write(&mut ledger, page));
+        read(&mut ledger, page);
+        assert!(
+            write(&mut ledger, page),
+            "it may have begun before the drop"
+        );
+    }
+    ledger.end_take(ranges[0].start);
+    ledger.end_drop(order);
+    for page in [0, 1] {
+        write(&mut ledger, page);
+        read(&mut ledger, page);
+        assert!(!write(&mut ledger, page), "everything is over");
+    }
 }
