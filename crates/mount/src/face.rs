@@ -29,6 +29,12 @@ const RESERVE_MIN: u64 = 3 << 20;
 const RESERVE_MAX: u64 = 64 << 20;
 /// Between two looks at the memory in use.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// A page that the kernel dropped by itself, because a limit of its own is nearer than the budget, makes the
+/// budget this part of a page smaller for a while: lost pages are worth nothing, taken ones much...
+const LOST_PART: u64 = 8;
+/// ... which fades by one part in so many at each look, and takes at most this part of the budget.
+const FADE_PART: u64 = 4096;
+const STRAIN_PART: u64 = 2;
 
 /// A mount with its cache.
 pub struct Face {
@@ -199,6 +205,9 @@ pub fn run(job: Job, ready: impl FnOnce(&Path)) -> Result<Report, JobError> {
         shared: shared.clone(),
         statm: StatmReader::open(std::process::id() as i32)?,
         peak_bytes: 0,
+        budget_bytes: job.budget_bytes,
+        lost_pages: 0,
+        strain_bytes: 0,
     };
     if let Err(error) = supervisor.run(&face, &signals) {
         // Its users get errors rather than a mount that nobody serves.
@@ -250,6 +259,11 @@ struct Supervisor {
     shared: Arc<Shared>,
     statm: StatmReader,
     peak_bytes: u64,
+    budget_bytes: u64,
+    /// Pages the kernel had dropped by itself at the last look.
+    lost_pages: u64,
+    /// Memory that the kernel takes for something that we do not see, as far as can be told from that.
+    strain_bytes: u64,
 }
 
 impl Supervisor {
@@ -301,8 +315,14 @@ impl Supervisor {
         let own = self.statm.read()?.resident_pages * PAGE_SIZE as u64;
         let used = own + face.cached.kernel_bytes();
         self.peak_bytes = self.peak_bytes.max(used);
+        let lost = face.reading().lost_pages;
+        let page = PAGE_SIZE as u64;
+        self.strain_bytes += (lost - self.lost_pages) * page / LOST_PART;
+        self.strain_bytes -= self.strain_bytes / FADE_PART;
+        self.strain_bytes = self.strain_bytes.min(self.budget_bytes / STRAIN_PART);
+        self.lost_pages = lost;
         let mut engine = self.shared.engine();
-        engine.measured(used);
+        engine.measured(used + self.strain_bytes);
         let is_wanted = engine.frames_wanted() > 0;
         drop(engine);
         if is_wanted {

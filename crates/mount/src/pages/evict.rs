@@ -304,6 +304,7 @@ impl Evictor {
                 } else if frame.is_none() {
                     engine.dropped(space, page);
                 } else if at >= run.came {
+                    cached.meters.lost_pages.add(1);
                     engine.refused(space, page, Refusal::Gone);
                 } else if let (Some(frame), Some(body)) = self.stage(&mut engine, page, frame) {
                     jobs.push(FoldJob {

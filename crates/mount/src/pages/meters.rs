@@ -55,6 +55,8 @@ meters! {
     invalidated_pages,
     /// Pages whose copy was worth nothing.
     void_pages,
+    /// Pages that the kernel had dropped by itself before they could be copied.
+    lost_pages,
     /// Files that were changed from outside.
     outside_changes,
     /// READ requests that waited for memory.
