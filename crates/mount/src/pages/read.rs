@@ -157,8 +157,7 @@ impl Cached {
         plan.items.clear();
         plan.bytes.clear();
         pieces.clear();
-        let engine = self.shared.engine();
-        let mut engine = engine;
+        let mut engine = self.shared.engine();
         for &range in &*ranges {
             engine.read_file(self.space, range, plan);
         }
