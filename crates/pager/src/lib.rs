@@ -34,7 +34,7 @@ mod write;
 
 pub use fold::{check, damaged};
 pub use job::{run, Ending, Job, Outcome, Place, Record, RunError, Swap};
-pub use meters::Reading;
+pub use meters::{Meter, Reading};
 pub use pleat_backing::Protection;
 pub use pool::Pool;
 pub use reclaim::kick;

@@ -1,6 +1,5 @@
 //! What is counted outside the engine: time, processes, fault answers.
 
-use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One running total.
@@ -24,14 +23,17 @@ impl Meter {
     }
 }
 
+/// Makes `Meters`, running totals of these names, and `Reading`, what they are at a time. Its user needs
+/// `serde`.
+#[macro_export]
 macro_rules! meters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Running totals, raised by any thread.
         #[derive(Debug, Default)]
-        pub struct Meters { $($(#[$doc])* pub $name: Meter,)* }
+        pub struct Meters { $($(#[$doc])* pub $name: $crate::Meter,)* }
 
         /// A reading of every running total.
-        #[derive(Clone, Copy, Debug, Default, Serialize)]
+        #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
         pub struct Reading { $($(#[$doc])* pub $name: u64,)* }
 
         impl Meters {

@@ -271,9 +271,8 @@ impl Evictor {
         {
             let mut ledger = self.cached.ledger();
             for run in runs {
-                for at in 0..run.pages.len() as u64 {
-                    ledger.evicts((run.node, run.first + at));
-                }
+                let end = run.first + run.pages.len() as u64;
+                ledger.evicts(run.node, &(run.first..end));
             }
         }
         let Some(notifier) = self.cached.notifier.get() else {
@@ -306,15 +305,17 @@ impl Evictor {
                 } else if at >= run.came {
                     cached.meters.lost_pages.add(1);
                     engine.refused(space, page, Refusal::Gone);
-                } else if let (Some(frame), Some(body)) = self.stage(&mut engine, page, frame) {
-                    jobs.push(FoldJob {
-                        body,
-                        page: (space, page),
-                        kind: PageKind::File,
-                        slots: self.slots.clone(),
-                        frame,
-                    });
-                    continue;
+                } else if let Some(frame) = frame {
+                    if let Some(body) = engine.taken(space, page, self.slots.name(frame)) {
+                        jobs.push(FoldJob {
+                            body,
+                            page: (space, page),
+                            kind: PageKind::File,
+                            slots: self.slots.clone(),
+                            frame,
+                        });
+                        continue;
+                    }
                 }
                 frame
                     .into_iter()
@@ -324,17 +325,6 @@ impl Evictor {
         drop(engine);
         drop(ledger);
         cached.shared.folds.push(jobs);
-    }
-
-    fn stage(
-        &self,
-        engine: &mut pleat_engine::Engine,
-        page: PageNo,
-        frame: Option<u32>,
-    ) -> (Option<u32>, Option<pleat_engine::BodyId>) {
-        let slot = frame.map(|frame| self.slots.name(frame));
-        let body = slot.and_then(|slot| engine.taken(self.cached.space, page, slot));
-        (frame, body)
     }
 }
 

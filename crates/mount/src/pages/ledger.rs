@@ -265,12 +265,7 @@ impl Ledger {
 
     /// These pages are going to be dropped from the kernel's cache; `end_drop` when they are.
     pub(super) fn begin_drop(&mut self, node: u64, pages: Range<u64>) -> u64 {
-        if let Some(file) = self.files.get_mut(&node) {
-            for (chunk, bits) in file.marks(&pages) {
-                chunk.evicted |= bits;
-                chunk.refilled &= !bits;
-            }
-        }
+        self.evicts(node, &pages);
         self.last_drop += 1;
         self.drops.push((self.last_drop, node, pages));
         self.last_drop
@@ -303,10 +298,10 @@ impl Ledger {
         })
     }
 
-    /// The page is about to be dropped from the kernel's cache.
-    pub(super) fn evicts(&mut self, (node, page): FilePage) {
+    /// These pages are about to be dropped from the kernel's cache.
+    pub(super) fn evicts(&mut self, node: u64, pages: &Range<u64>) {
         if let Some(file) = self.files.get_mut(&node) {
-            for (chunk, bits) in file.marks(&(page..page + 1)) {
+            for (chunk, bits) in file.marks(pages) {
                 chunk.evicted |= bits;
                 chunk.refilled &= !bits;
             }

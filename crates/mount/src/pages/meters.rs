@@ -1,40 +1,7 @@
 //! What is counted beside the engine's own counters.
 #![forbid(unsafe_code)]
 
-use serde::Serialize;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// A running total.
-#[derive(Debug, Default)]
-pub struct Meter(AtomicU64);
-
-impl Meter {
-    /// So much more.
-    pub fn add(&self, count: u64) {
-        self.0.fetch_add(count, Relaxed);
-    }
-}
-
-macro_rules! meters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The running totals of a mount.
-        #[derive(Debug, Default)]
-        pub struct Meters { $($(#[$doc])* pub $name: Meter,)* }
-
-        /// A reading of them.
-        #[derive(Clone, Copy, Debug, Default, Serialize)]
-        pub struct Reading { $($(#[$doc])* pub $name: u64,)* }
-
-        impl Meters {
-            /// All totals now.
-            pub fn read(&self) -> Reading {
-                Reading { $($name: self.$name.0.load(Relaxed),)* }
-            }
-        }
-    };
-}
-
-meters! {
+pleat_pager::meters! {
     /// READ requests.
     reads,
     /// Bytes they were answered with.

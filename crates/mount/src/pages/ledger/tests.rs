@@ -42,7 +42,7 @@ fn a_write_after_a_read_of_what_was_dropped_drops_it_again() {
     let write = ledger.receive(FILE, true, 0..1);
     assert!(!ledger.landed(write), "nothing was dropped");
     ledger.answered(write);
-    ledger.evicts((FILE, 0));
+    ledger.evicts(FILE, &(0..1));
     let read = ledger.receive(FILE, false, 0..1);
     ledger.answered(read);
     let write = ledger.receive(FILE, true, 0..2);
@@ -54,7 +54,7 @@ fn a_write_after_a_read_of_what_was_dropped_drops_it_again() {
     let write = ledger.receive(FILE, true, 0..2);
     assert!(!ledger.landed(write), "it began after the drop");
     ledger.answered(write);
-    ledger.evicts((FILE, 1));
+    ledger.evicts(FILE, &(1..2));
     let write = ledger.receive(FILE, true, 0..2);
     assert!(!ledger.landed(write), "nobody has read it since");
 }
@@ -139,7 +139,7 @@ fn a_mark_stays_while_its_drop_may_be_yet_to_come() {
         is_dropped
     };
     ledger.begin_take(ranges[0].start, (FILE, 0));
-    ledger.evicts((FILE, 0));
+    ledger.evicts(FILE, &(0..1));
     let order = ledger.begin_drop(FILE, 1..2);
     for page in [0, 1] {
         assert!(!write(&mut ledger, page));
