@@ -60,6 +60,7 @@ impl Face {
                 return Err(error);
             }
         };
+        cached.is_at(mount.mountpoint());
         let mut face = Face {
             mount,
             cached,
@@ -108,6 +109,7 @@ impl Face {
     /// # Errors
     /// The kernel or the helper refused.
     pub fn stop(&mut self) -> Result<(), MountError> {
+        self.cached.ends();
         self.mount.unmount()?;
         for thread in self.threads.drain(..) {
             if thread.thread().name() == Some(TAKER) {
@@ -210,6 +212,7 @@ pub fn run(job: Job, ready: impl FnOnce(&Path)) -> Result<Report, JobError> {
         strain_bytes: 0,
     };
     if let Err(error) = supervisor.run(&face, &signals) {
+        face.cached.ends();
         // Its users get errors rather than a mount that nobody serves.
         let _ = face.mount.unmount();
         return Err(error);
@@ -251,6 +254,7 @@ fn parts(job: &Job) -> Result<Parts, JobError> {
         codec: job.codec.clone(),
         recorder: None,
         recompress: false,
+        has_spare_cpu: false,
     })
 }
 
@@ -285,6 +289,7 @@ impl Supervisor {
 
     /// Unmounts, and serves whoever still uses the mount until they are done, or a second signal comes.
     fn end(&mut self, face: &Face, signals: &Signals) -> Result<(), JobError> {
+        face.cached.ends();
         face.mount.unmount()?;
         let path = face.mountpoint().display();
         let told = Instant::now() + LOOK_EVERY;

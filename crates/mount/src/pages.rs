@@ -4,7 +4,7 @@
 //!   program --- read, mmap ---> kernel's page cache (FUSE) --- READ ---> read.rs --+-> staged, folded
 //!      |                            |        ^                                     |
 //!      +--------- write ------> WRITE        |                                     +-> source file
-//!                                   |        | INVAL, RETRIEVE: evict.rs
+//!                                   |        | copied and dropped: evict.rs
 //!                                   v        v
 //!                                write.rs  staging ring -> folding threads -> compressed cache
 //! ```
@@ -20,6 +20,7 @@ mod ledger;
 mod mend;
 mod meters;
 mod read;
+mod window;
 mod write;
 
 pub use evict::{Evictor, TAKER};
@@ -36,13 +37,16 @@ use pleat_pager::Shared;
 use pleat_types::{PageRange, SpaceId};
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use window::Window;
 
 /// Contents of files, cached within a budget.
 pub struct Cached {
     shared: Arc<Shared>,
     space: SpaceId,
     notifier: OnceLock<Notifier>,
+    window: OnceLock<Arc<Window>>,
     ledger: Arc<Mutex<Ledger>>,
     /// A write has landed.
     landed: Condvar,
@@ -62,6 +66,7 @@ impl Cached {
             shared,
             space,
             notifier: OnceLock::new(),
+            window: OnceLock::new(),
             ledger: Arc::default(),
             landed: Condvar::new(),
             retrievals: Retrievals::default(),
@@ -69,6 +74,20 @@ impl Cached {
             janitor: Janitor::default(),
             meters: Meters::default(),
         })
+    }
+
+    /// It is mounted there, and answers: pages can be taken the short way.
+    pub(crate) fn is_at(&self, mountpoint: &Path) {
+        if let Ok(window) = Window::new(mountpoint) {
+            let _ = self.window.set(window);
+        }
+    }
+
+    /// It is to be unmounted: keeps nothing of it open any more.
+    pub(crate) fn ends(&self) {
+        if let Some(window) = self.window.get() {
+            window.shut();
+        }
     }
 
     /// Memory that the kernel's page cache has of the mount, in bytes, as far as that is known: at most this.

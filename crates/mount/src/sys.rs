@@ -1,7 +1,8 @@
 //! System calls that rustix does not have in the shape that is needed. The only unsafe code of this crate.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 
 /// As `fstatvfs`, but the structure itself, which the protocol's answer is made from.
 pub fn statvfs(file: impl AsFd) -> io::Result<libc::statvfs64> {
@@ -30,6 +31,70 @@ pub fn drop_cached(file: impl AsFd, offset: u64, len: u64) -> io::Result<()> {
     match error {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// How a FUSE file system in the kernel calls a file (`fuse_encode_fh`; FILEID_INO64_GEN).
+#[repr(C)]
+struct FileHandle {
+    bytes: u32,
+    kind: i32,
+    number_high: u32,
+    number_low: u32,
+    generation: u32,
+}
+
+const FILEID_INO64_GEN: i32 = 0x81;
+
+/// Opens a file of a FUSE file system, on which `root` lies, for reading by its node number. ESTALE: its
+/// kernel does not know it.
+pub fn open_by_number(root: &File, number: u64, generation: u32) -> io::Result<File> {
+    let handle = FileHandle {
+        bytes: 12,
+        kind: FILEID_INO64_GEN,
+        number_high: (number >> 32) as u32,
+        number_low: number as u32,
+        generation,
+    };
+    let flags = libc::O_RDONLY | libc::O_NOATIME | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    // SAFETY: `root` is open; the handle is laid out as the call wants it, its length is right, and it is
+    // read only.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_open_by_handle_at,
+            root.as_raw_fd(),
+            &raw const handle,
+            flags,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call succeeded: the descriptor is new, and ours.
+    Ok(unsafe { File::from_raw_fd(fd as i32) })
+}
+
+/// Since Linux 6.5; libc does not name it yet on every architecture.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// How many pages of this range the host's page cache has.
+pub fn cached_pages(file: impl AsFd, offset: u64, len: u64) -> io::Result<u64> {
+    let range = [offset, len];
+    // Pages cached, dirty, being written, evicted, evicted lately.
+    let mut answer = [0u64; 5];
+    // SAFETY: the descriptor is borrowed, hence open; two and five words are what the call reads and writes.
+    let result = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_fd().as_raw_fd(),
+            range.as_ptr(),
+            answer.as_mut_ptr(),
+            0,
+        )
+    };
+    match result {
+        0 => Ok(answer[0]),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

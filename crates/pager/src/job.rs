@@ -229,6 +229,7 @@ fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32
         codec: job.codec.clone(),
         recorder: start_recorder(job)?,
         recompress: job.recompress,
+        has_spare_cpu: true,
     };
     let shared = Shared::new(parts).map_err(other("make an event descriptor"))?;
     let shared = Arc::new(shared);

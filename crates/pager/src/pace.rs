@@ -11,7 +11,8 @@ const EVERY: u64 = 256;
 /// A fault as the program sees it, without what is done to fill the page: the switch to the supervisor
 /// and back (measured: 4.7 us in all on the same CPU).
 const SWITCH_NS: u64 = 3_000;
-/// Taking a page away, by the agent: what the program loses even when another CPU compresses.
+/// Taking a page away, by the agent: what the program loses even when another CPU compresses. Unless the
+/// driver says what it takes.
 const TAKE_NS: u64 = 2_000;
 
 /// The means, in nanoseconds per page. Threads raise them without a lock: a lost update is no loss.
@@ -21,6 +22,7 @@ pub struct Pace {
     read: AtomicU64,
     write: AtomicU64,
     fold: AtomicU64,
+    take: AtomicU64,
     events: AtomicU64,
     /// Whether pages are compressed on another CPU than the program's.
     beside: bool,
@@ -28,15 +30,16 @@ pub struct Pace {
 
 impl Pace {
     /// Before anything was measured.
-    pub fn new(cpus: usize) -> Pace {
+    pub fn new(beside: bool) -> Pace {
         let costs = Costs::default();
         Pace {
             hit: AtomicU64::new(costs.decompress_ns),
             read: AtomicU64::new(costs.read_ns),
             write: AtomicU64::new(costs.write_ns),
             fold: AtomicU64::new(costs.compress_ns),
+            take: AtomicU64::new(TAKE_NS),
             events: AtomicU64::new(0),
-            beside: cpus > 1,
+            beside,
         }
     }
 
@@ -60,6 +63,11 @@ impl Pace {
         self.note(&self.fold, took, pages);
     }
 
+    /// So many pages were taken away at once.
+    pub fn taken(&self, took: Duration, pages: u64) {
+        self.note(&self.take, took, pages);
+    }
+
     fn note(&self, mean: &AtomicU64, took: Duration, pages: u64) {
         let one = took.as_nanos() as u64 / pages.max(1);
         let before = mean.load(Ordering::Relaxed);
@@ -76,7 +84,7 @@ impl Pace {
         let mean = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let fold_ns = if self.beside { 0 } else { mean(&self.fold) };
         Some(Costs {
-            compress_ns: TAKE_NS + fold_ns,
+            compress_ns: mean(&self.take) + fold_ns,
             decompress_ns: SWITCH_NS + mean(&self.hit),
             read_ns: SWITCH_NS + mean(&self.read),
             write_ns: mean(&self.write),
@@ -90,7 +98,7 @@ mod tests {
 
     #[test]
     fn what_is_measured_is_told_now_and_then() {
-        let pace = Pace::new(2);
+        let pace = Pace::new(true);
         assert_eq!(pace.due(), None);
         for _ in 0..EVERY {
             pace.read(Duration::from_millis(4), 4);
@@ -105,7 +113,7 @@ mod tests {
 
     #[test]
     fn on_one_cpu_the_program_waits_for_compression_too() {
-        let pace = Pace::new(1);
+        let pace = Pace::new(false);
         for _ in 0..EVERY {
             pace.folded(Duration::from_micros(64 * 5), 64);
         }

@@ -97,6 +97,9 @@ pub struct Parts {
     pub recorder: Option<Recorder>,
     /// Whether pages that stay cold are compressed again.
     pub recompress: bool,
+    /// Whether a program that waits for a page leaves a CPU idle, if there are several: then a folding thread
+    /// may spin, and what it does costs the program nothing. Not so with many clients of a server.
+    pub has_spare_cpu: bool,
 }
 
 impl Shared {
@@ -108,11 +111,11 @@ impl Shared {
         let spins = Shared::spins_here();
         Ok(Shared {
             engine: Mutex::new(parts.engine),
-            may_spin: AtomicBool::new(spins > 0),
+            may_spin: AtomicBool::new(spins > 0 && parts.has_spare_cpu),
             spins,
             swap: parts.swap,
             codec: parts.codec,
-            pace: Pace::new(std::thread::available_parallelism().map_or(1, usize::from)),
+            pace: Pace::new(spins > 0 && parts.has_spare_cpu),
             recorder: parts.recorder,
             recompress: parts.recompress,
             set_aside_bytes: AtomicU64::new(0),

@@ -1,7 +1,8 @@
-//! Taking pages from the kernel's cache: `ledger.rs` says what may come between, and why it does no harm.
+//! Taking pages from the kernel's cache: through the `window.rs` where that can be done, by asking for them
+//! otherwise. `ledger.rs` says what may come between, and why it does no harm.
 
 use super::ledger::MayTake;
-use super::Cached;
+use super::{window, Cached};
 use pleat_codec::PageKind;
 use pleat_engine::{Refusal, WayOut};
 use pleat_pager::{kick, FoldJob, Holder, Slots, RING_FRAMES_MAX};
@@ -24,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Name of the thread.
 pub const TAKER: &str = "pleat-take";
 const SECOND: Duration = Duration::from_secs(1);
+/// The window is closed when nothing was taken for so long: a mount that was unmounted ends then.
+const WINDOW_IDLE: Duration = Duration::from_millis(100);
 
 /// Copies asked for and not arrived yet.
 #[derive(Default)]
@@ -104,6 +107,8 @@ struct Run {
     frames: Vec<u32>,
     unique: u64,
     came: usize,
+    /// Copied, as far as it has frames, and dropped.
+    is_out: bool,
 }
 
 /// The thread that takes pages, and the queue of those chosen.
@@ -162,7 +167,11 @@ impl Evictor {
         let mut tidied = Instant::now();
         while !self.is_over.load(Ordering::Acquire) {
             let pages = self.next();
-            if !pages.is_empty() {
+            if pages.is_empty() {
+                if let Some(window) = self.cached.window.get() {
+                    window.close();
+                }
+            } else {
                 if !self.take_away(&pages) {
                     std::thread::sleep(VAIN_PAUSE);
                 }
@@ -181,18 +190,26 @@ impl Evictor {
         let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         let idle =
             |chosen: &mut Vec<PageNo>| chosen.is_empty() && !self.is_over.load(Ordering::Acquire);
-        let waited = self.called.wait_timeout_while(chosen, SECOND, idle);
+        let window = self.cached.window.get();
+        let is_open = window.is_some_and(|window| window.is_open());
+        let limit = if is_open { WINDOW_IDLE } else { SECOND };
+        let waited = self.called.wait_timeout_while(chosen, limit, idle);
         std::mem::take(&mut waited.unwrap_or_else(PoisonError::into_inner).0)
     }
 
     /// Answers whether any of them could be taken.
     fn take_away(&self, pages: &[PageNo]) -> bool {
+        let start = Instant::now();
         let mut runs = self.begin(pages);
-        let is_vain = runs.is_empty();
+        let taken: usize = runs.iter().map(|run| run.pages.len()).sum();
+        self.take_through_window(&mut runs);
         self.copy(&mut runs);
         self.drop_from_kernel(&runs);
         self.end(runs);
-        !is_vain
+        if taken > 0 {
+            self.cached.shared.pace.taken(start.elapsed(), taken as u64);
+        }
+        taken > 0
     }
 
     /// Sorts out which pages can go, and how.
@@ -230,6 +247,7 @@ impl Evictor {
                         frames: Vec::new(),
                         unique: 0,
                         came: 0,
+                        is_out: false,
                     });
                     runs.last_mut().expect("just pushed")
                 }
@@ -244,13 +262,52 @@ impl Evictor {
         runs
     }
 
+    /// What is left then is in use: it is copied and dropped the other way.
+    fn take_through_window(&self, runs: &mut [Run]) {
+        let Some(window) = self.cached.window.get() else {
+            return;
+        };
+        let Some(root) = window.open() else {
+            return;
+        };
+        let mut buffer = Vec::new();
+        for run in runs {
+            let generation = self.cached.ledger().generation(run.node);
+            let Some(file) = generation.and_then(|which| window.file(&root, run.node, which))
+            else {
+                continue;
+            };
+            let count = run.pages.len();
+            if !run.frames.is_empty() {
+                let Some(copies) = window::copy_cached(&file, run.first, count, &mut buffer) else {
+                    continue;
+                };
+                for (page, &frame) in copies.chunks(PAGE_SIZE).zip(&run.frames) {
+                    self.slots.ring.put(frame, page);
+                }
+            }
+            self.mark_evicted(run);
+            if window::drop_cached(&file, run.first, count) {
+                (run.came, run.is_out) = (run.frames.len(), true);
+                self.cached.meters.retrieved_pages.add(run.came as u64);
+                self.cached.meters.invalidated_pages.add(count as u64);
+            }
+        }
+    }
+
+    fn mark_evicted(&self, run: &Run) {
+        let end = run.first + run.pages.len() as u64;
+        self.cached.ledger().evicts(run.node, &(run.first..end));
+    }
+
     /// Asks for copies of all that are to be kept, then waits for them.
     fn copy(&self, runs: &mut [Run]) {
         let Some(notifier) = self.cached.notifier.get() else {
             return;
         };
         let retrievals = &self.cached.retrievals;
-        for run in runs.iter_mut().filter(|run| !run.frames.is_empty()) {
+        let is_asked_for = |run: &&mut Run| !run.is_out && !run.frames.is_empty();
+        for run in runs.iter_mut().filter(is_asked_for) {
             run.unique = retrievals.expect(&self.slots, run.frames.clone());
             let page = PAGE_SIZE as u64;
             let size = (run.pages.len() * PAGE_SIZE) as u32;
@@ -261,24 +318,18 @@ impl Evictor {
             }
         }
         let until = Instant::now() + PATIENCE;
-        for run in runs.iter_mut().filter(|run| !run.frames.is_empty()) {
+        for run in runs.iter_mut().filter(is_asked_for) {
             run.came = retrievals.await_arrival(run.unique, until);
             self.cached.meters.retrieved_pages.add(run.came as u64);
         }
     }
 
     fn drop_from_kernel(&self, runs: &[Run]) {
-        {
-            let mut ledger = self.cached.ledger();
-            for run in runs {
-                let end = run.first + run.pages.len() as u64;
-                ledger.evicts(run.node, &(run.first..end));
-            }
-        }
         let Some(notifier) = self.cached.notifier.get() else {
             return;
         };
-        for run in runs {
+        for run in runs.iter().filter(|run| !run.is_out) {
+            self.mark_evicted(run);
             let (offset, len) = (run.first, run.pages.len() as u64);
             let page = PAGE_SIZE as u64;
             // Where the kernel keeps a page (somebody has it pinned), it serves it as well as any.

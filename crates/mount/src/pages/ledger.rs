@@ -56,6 +56,8 @@ struct Chunk {
 #[derive(Default)]
 struct File {
     chunks: BTreeMap<u64, Chunk>,
+    /// With the number, the kernel's name for it.
+    generation: u32,
     /// Marks of its chunks may be lost: new ones begin as if all their pages were evicted.
     is_swept: bool,
     /// The kernel forgot the file: what it was then.
@@ -322,12 +324,18 @@ impl Ledger {
     }
 
     /// Where these pages of a file are in the engine's space, in their order; chunks are made as needed.
-    pub(super) fn place(&mut self, node: u64, pages: &Range<u64>, out: &mut Vec<PageRange>) {
+    pub(super) fn place(
+        &mut self,
+        (node, generation): (u64, u32),
+        pages: &Range<u64>,
+        out: &mut Vec<PageRange>,
+    ) {
         out.clear();
         let file = self.files.entry(node).or_insert_with(|| File {
             is_swept: self.is_swept,
             ..File::default()
         });
+        file.generation = generation;
         for at in pages.start / CHUNK_PAGES..pages.end.div_ceil(CHUNK_PAGES) {
             let chunk = file.chunks.entry(at).or_insert_with(|| {
                 let number = self.free.pop().unwrap_or_else(|| {
@@ -343,6 +351,11 @@ impl Ledger {
             });
             push(out, part(chunk.number, at, pages));
         }
+    }
+
+    /// Which of the files that had this number it is.
+    pub(super) fn generation(&self, node: u64) -> Option<u32> {
+        self.files.get(&node).map(|file| file.generation)
     }
 
     /// Where those of these pages are that were ever placed.

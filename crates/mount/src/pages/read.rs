@@ -131,12 +131,17 @@ impl Cached {
             return Ok(());
         }
         let pages = pages_of(offset, end - offset);
+        let start = Instant::now();
         self.plan(desk, node, &pages);
         let kept = out.len();
         let made = self.make(desk, &source, &pages, offset..end, out);
         if made.is_err() {
             out.truncate(kept);
             return made;
+        }
+        if !desk.pieces.iter().any(|piece| matches!(piece, Piece::File)) {
+            let count = desk.pieces.len() as u64;
+            self.shared.pace.filled(start.elapsed(), count);
         }
         self.note_read(desk, node, &pages);
         Ok(())
@@ -147,7 +152,7 @@ impl Cached {
     fn plan(&self, desk: &mut Desk, node: &Node, pages: &Range<u64>) {
         let mut ledger = self.ledger();
         self.wake(&mut ledger, node);
-        ledger.place(node.number(), pages, &mut desk.ranges);
+        ledger.place(node.name(), pages, &mut desk.ranges);
         let Desk {
             plan,
             pieces,

@@ -60,7 +60,7 @@ impl Cached {
         let mut ledger = self.ledger();
         self.wake(&mut ledger, node);
         let mut ranges = Vec::new();
-        ledger.place(number, &pages, &mut ranges);
+        ledger.place(node.name(), &pages, &mut ranges);
         // The kernel may have had no page there, and has the part now that was written; after an error
         // it takes its page for out of date.
         ledger.set_unsure(number, &pages, true);

@@ -73,6 +73,12 @@ impl Node {
         self.number
     }
 
+    /// What the kernel knows it by: number, and which of those that had it.
+    pub(crate) fn name(&self) -> (u64, u32) {
+        // The kernel keeps so many bits.
+        (self.number, self.generation as u32)
+    }
+
     /// Whether it is a regular file.
     #[must_use]
     pub fn is_file(&self) -> bool {

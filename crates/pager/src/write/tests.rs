@@ -69,6 +69,7 @@ fn shared(name: &str, backing: Arc<dyn Backing>, max_bytes: Option<u64>) -> Shar
         codec: Arc::new(Choice::parse(&preset.codec).unwrap()),
         recorder: None,
         recompress: false,
+        has_spare_cpu: true,
     };
     Shared::new(parts).unwrap()
 }

@@ -7,7 +7,7 @@ const FILE: u64 = 7;
 fn ledger_with(pages: Range<u64>) -> (Ledger, Vec<PageRange>) {
     let mut ledger = Ledger::default();
     let mut ranges = Vec::new();
-    ledger.place(FILE, &pages, &mut ranges);
+    ledger.place((FILE, 0), &pages, &mut ranges);
     (ledger, ranges)
 }
 
@@ -24,7 +24,7 @@ fn pages_are_found_where_they_were_placed() {
         ledger.placed(FILE, &(0..48))
     );
     let mut other = Vec::new();
-    ledger.place(8, &(0..1), &mut other);
+    ledger.place((8, 0), &(0..1), &mut other);
     assert!(!placed.contains(&other[0].start), "two files in one place");
 }
 
@@ -99,11 +99,11 @@ fn chunks_of_which_nothing_is_known_are_used_again_as_if_they_had_been_dropped()
     let mut ledger = Ledger::default();
     let mut ranges = Vec::new();
     for file in 0..5000 {
-        ledger.place(file, &(0..1), &mut ranges);
+        ledger.place((file, 0), &(0..1), &mut ranges);
     }
     ledger.sweep(|_| false);
     let before = ledger.owners.len();
-    ledger.place(FILE, &(0..1), &mut ranges);
+    ledger.place((FILE, 0), &(0..1), &mut ranges);
     assert_eq!(ledger.owners.len(), before, "a free chunk serves");
     let read = ledger.receive(FILE, false, 0..1);
     ledger.answered(read);
