@@ -354,6 +354,10 @@ impl Holder for Evictor {
     }
 
     fn held_bytes(&self) -> u64 {
-        self.cached.kernel_bytes() + self.cached.metadata_bytes()
+        self.cached.kernel_bytes()
+    }
+
+    fn lost_pages(&self) -> u64 {
+        self.cached.meters.lost_pages.get()
     }
 }
