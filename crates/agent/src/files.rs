@@ -78,7 +78,8 @@ impl Mapping {
                 Err(_) => return 0,
             }
         };
-        if status.st_mode & libc::S_IFMT != libc::S_IFREG || start::is_of_supervisor(status.st_dev) {
+        if status.st_mode & libc::S_IFMT != libc::S_IFREG || start::is_of_supervisor(status.st_dev)
+        {
             return 0;
         }
         let rest = (status.st_size as u64).saturating_sub(self.offset);

@@ -209,10 +209,11 @@ impl Mount {
                 }
             }
         }
-        self.try_unmount(true).map_err(|error| MountError::Unmount {
-            path: self.mountpoint.clone(),
-            reason: error.to_string(),
-        })?;
+        self.try_unmount(true)
+            .map_err(|error| MountError::Unmount {
+                path: self.mountpoint.clone(),
+                reason: error.to_string(),
+            })?;
         self.is_gone.store(true, Ordering::Release);
         Ok(())
     }

@@ -169,10 +169,7 @@ pub fn run(job: &Job) -> Result<Outcome, RunError> {
 ///
 /// # Errors
 /// When it cannot be started; see [`RunError`].
-pub fn run_beside(
-    job: &Job,
-    companions: &mut [Box<dyn Companion>],
-) -> Result<Outcome, RunError> {
+pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Outcome, RunError> {
     if job.budget_bytes < BUDGET_MIN {
         return Err(RunError::TooSmall {
             need: BUDGET_MIN,

@@ -80,7 +80,11 @@ impl Supervisor<'_> {
 
     fn judge(&mut self, asked: &Asked) -> Verdict {
         let is_question = asked.request.kind == ASK_FILE;
-        if asked.file.as_ref().is_some_and(|file| self.is_served_by_us(file)) {
+        if asked
+            .file
+            .as_ref()
+            .is_some_and(|file| self.is_served_by_us(file))
+        {
             return Verdict::No;
         }
         if !is_question && (!self.job.file_maps || self.is_recording()) {
