@@ -247,9 +247,12 @@ impl Shared {
 
 /// Somebody beside processes whose pages can be taken away: a mount.
 pub trait Holder: Send + Sync {
-    /// Its space, and how many pages it can take now; the right to have it take them is claimed. `None`:
-    /// it is at work already.
-    fn reserve(&self) -> Option<(SpaceId, u32)>;
+    /// Its space.
+    fn space(&self) -> SpaceId;
+
+    /// How many pages it can take now; the right to have it take them is claimed. `None`: it is at work
+    /// already.
+    fn reserve(&self) -> Option<u32>;
 
     /// These pages were chosen; none, and the claim is given back. Does not wait.
     fn take(&self, pages: Vec<PageNo>);

@@ -329,7 +329,11 @@ impl Evictor {
 }
 
 impl Holder for Evictor {
-    fn reserve(&self) -> Option<(SpaceId, u32)> {
+    fn space(&self) -> SpaceId {
+        self.cached.space
+    }
+
+    fn reserve(&self) -> Option<u32> {
         if self.is_busy.swap(true, Ordering::AcqRel) {
             return None;
         }
@@ -338,7 +342,7 @@ impl Holder for Evictor {
             self.is_busy.store(false, Ordering::Release);
             return None;
         }
-        Some((self.cached.space, room as u32))
+        Some(room as u32)
     }
 
     fn take(&self, pages: Vec<PageNo>) {
