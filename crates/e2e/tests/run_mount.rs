@@ -107,7 +107,7 @@ fn memory_goes_to_heap_or_files_whichever_is_used() {
     // Of 15 passes by read and by mappings few went to the disk.
     let (read, source) = ("read_bytes", "source_bytes");
     assert!(mount_figure(&outcome, read) >= 72 << 20, "{splits}");
-    assert!(mount_figure(&outcome, source) <= 6 * 72 << 20, "{splits}");
+    assert!(mount_figure(&outcome, source) <= 6 * (72 << 20), "{splits}");
     let report = &outcome.stats()["report"];
     let (peak, budget) = (&report["peak_bytes"], BUDGET.percent(102).bytes());
     assert!(peak.as_u64() <= Some(budget), "{peak} in {budget}");
