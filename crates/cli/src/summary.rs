@@ -56,7 +56,7 @@ pub fn summary(report: &Report, mounts: &[BesideReport]) -> String {
 
 fn mounted(mount: &BesideReport) -> String {
     format!(
-        "{}: {} read past the kernel's page cache, {} of that from the source",
+        "{}: the kernel asked for {}, {} of that came from the source",
         mount.mountpoint,
         human(mount.reading.read_bytes),
         percent(mount.reading.source_bytes, mount.reading.read_bytes)
