@@ -65,7 +65,8 @@ impl Mapping {
             && self.flags & unwanted == 0
     }
 
-    /// How much of it, in whole pages, holds anything of the file; 0 when that is no regular file. Pages
+    /// How much of it, in whole pages, holds anything of the file; 0 when that is no regular file, or one
+    /// that the supervisor itself serves: filling pages from it could make it wait for itself. Pages
     /// behind stay as they are: to touch them raises SIGBUS, or finds what the file has grown by.
     fn backed_len(&self) -> usize {
         // SAFETY: all zeros is a valid `stat`, and it outlives the call.
@@ -77,7 +78,8 @@ impl Mapping {
                 Err(_) => return 0,
             }
         };
-        if status.st_mode & libc::S_IFMT != libc::S_IFREG {
+        if status.st_mode & libc::S_IFMT != libc::S_IFREG || start::is_of_supervisor(status.st_dev)
+        {
             return 0;
         }
         let rest = (status.st_size as u64).saturating_sub(self.offset);

@@ -4,7 +4,7 @@ use crate::area::{self, Area};
 use crate::raw::{self, Errno};
 use crate::{interpose, serve, threads};
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
 use syscalls::Sysno;
 
@@ -13,6 +13,10 @@ const NAME_MAX: usize = 64;
 /// The abstract socket's name, for forked children. Written once, by the constructor.
 static NAME: [AtomicU8; NAME_MAX] = [const { AtomicU8::new(0) }; NAME_MAX];
 static NAME_LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// Devices of what the supervisor itself serves files from; the rest 0. Written once, by the constructor.
+static DEVICES: [AtomicU64; pleat_wire::DEVICES_MAX] =
+    [const { AtomicU64::new(0) }; pleat_wire::DEVICES_MAX];
 
 /// What the agent thread needs to start; the starter waits for nothing, so these are left in place.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
@@ -29,9 +33,12 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_c
 
 extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const c_char) {
     // SAFETY: the C library passes the environment to constructors; it ends with a null pointer.
-    let Some(name) = (unsafe { socket_name(env) }) else {
+    let name = unsafe { variable(env, pleat_wire::SOCKET_VARIABLE) };
+    let Some(name) = name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX) else {
         return;
     };
+    // SAFETY: as above.
+    note_devices(unsafe { variable(env, pleat_wire::DEVICES_VARIABLE) }.unwrap_or_default());
     for (to, from) in NAME.iter().zip(name) {
         to.store(*from, Ordering::Relaxed);
     }
@@ -71,27 +78,43 @@ extern "C" fn child() {
     }
 }
 
-/// The value of the socket variable.
+/// The value of an environment variable.
 ///
 /// # Safety
 /// `env` must be a null-terminated array of C strings, or null.
-unsafe fn socket_name<'a>(env: *const *const c_char) -> Option<&'a [u8]> {
+unsafe fn variable<'a>(env: *const *const c_char, name: &str) -> Option<&'a [u8]> {
     let mut entry = env;
     // SAFETY: stays within the null-terminated array.
     while !entry.is_null() && !unsafe { *entry }.is_null() {
         // SAFETY: each entry is a C string.
         let text = unsafe { core::ffi::CStr::from_ptr(*entry) }.to_bytes();
         let value = text
-            .strip_prefix(pleat_wire::SOCKET_VARIABLE.as_bytes())
+            .strip_prefix(name.as_bytes())
             .and_then(|rest| rest.strip_prefix(b"="));
-        match value {
-            Some(name) if !name.is_empty() && name.len() <= NAME_MAX => return Some(name),
-            _ => {}
+        if value.is_some() {
+            return value;
         }
         // SAFETY: not yet at the terminating null.
         entry = unsafe { entry.add(1) };
     }
     None
+}
+
+fn note_devices(text: &[u8]) {
+    let numbers = text.split(|&byte| byte == b',');
+    for (place, digits) in DEVICES.iter().zip(numbers) {
+        let number = digits.iter().fold(0u64, |number, digit| {
+            let digit = u64::from(digit.wrapping_sub(b'0'));
+            number.wrapping_mul(10).wrapping_add(digit)
+        });
+        place.store(number, Ordering::Relaxed);
+    }
+}
+
+/// Whether the supervisor itself serves the files of this device.
+pub fn is_of_supervisor(device: u64) -> bool {
+    let mut devices = DEVICES.iter();
+    device != 0 && devices.any(|place| place.load(Ordering::Relaxed) == device)
 }
 
 /// Connects and starts the agent thread. When that fails after an exec the program runs unmanaged,

@@ -45,6 +45,8 @@ Examples:
       pleat run --memory 512M -- sh -c 'zcat big.gz | sort | uniq -c'
   Never write to disk; compress in memory only:
       pleat run --memory 1G --no-swap -- node server.js
+  Files and heap in one budget: the program reads /srv/data as /mnt/data:
+      pleat run --memory 2G --mount /srv/data:/mnt/data:ro -- ./analyse /mnt/data
   Record what a program does to memory, to simulate other sizes of memory later:
       pleat run --record sort.trace -- sort -S 100M big.txt -o sorted.txt
   Keep the figures for later:
@@ -231,6 +233,13 @@ pub struct RunArgs {
     /// filled from the file, which is folded like any other
     #[arg(long)]
     pub no_file_maps: bool,
+
+    /// While the job runs, show the directory SOURCE on MOUNTPOINT, an empty directory, and keep the pages
+    /// of its files within --memory, too: they and the program's own pages are compressed or kept by
+    /// when they were last used. Can be given several times; with ':ro' at the end nothing can be
+    /// changed through MOUNTPOINT. Needs what 'pleat mount' needs
+    #[arg(long, value_name = "SOURCE:MOUNTPOINT[:ro]", conflicts_with = "record")]
+    pub mount: Vec<OsString>,
 
     /// Write pages to the swap file as they are, with a checksum, instead of encrypted: saves a little
     /// CPU time, but what was in the program's memory, passwords included, lies readable on the disk

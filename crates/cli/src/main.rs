@@ -15,6 +15,7 @@ mod doctor;
 mod exit;
 mod model;
 mod mount;
+mod mounts;
 mod output;
 mod papers;
 mod plot;

@@ -5,14 +5,17 @@
 
 use crate::args::RunArgs;
 use crate::exit::Exit;
-use crate::pager::{self, Ending, Job, Outcome, Record, RunError};
+use crate::mounts::refuse_inside;
+use crate::pager::{self, Companion, Ending, Job, Outcome, Record, RunError};
 use crate::record_file::RecordFile;
 use crate::settings::{Machine, Settings, Verbosity};
 use crate::stats::{Stats, StatsFile};
 use crate::{agent_path, doctor, fail, say, summary};
+use pleat_mount::{Beside, BesideReport};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Runs the program and says how pleat is to end.
 pub fn run(raw: RunArgs) -> Exit {
@@ -26,12 +29,12 @@ pub fn run(raw: RunArgs) -> Exit {
             .iter()
             .for_each(|warning| say(&format!("warning: {warning}")));
     }
-    let result = start(&settings, record.as_ref());
-    let exit = tell(&result, settings.verbosity);
+    let (result, mounts) = start(&settings, record.as_ref());
+    let exit = tell(&result, &mounts, settings.verbosity);
     if let Some(record) = record {
         settle(record, &result);
     }
-    match stats.map(|file| file.write(&Stats::of(&settings, &result))) {
+    match stats.map(|file| file.write(&Stats::of(&settings, &result, &mounts))) {
         // The program's own status matters more to a script than a full disk at the end.
         Some(Err(error)) => fail(&error.to_string(), exit),
         _ => exit,
@@ -68,16 +71,43 @@ fn prepare(raw: RunArgs) -> Result<Prepared, (String, Exit)> {
     Ok((settings, stats, record.transpose()?))
 }
 
-/// Runs the job, if this machine and this installation can.
-fn start(settings: &Settings, record: Option<&RecordFile>) -> Result<Outcome, RunError> {
+/// Runs the job with its mounts, if this machine and this installation can.
+fn start(
+    settings: &Settings,
+    record: Option<&RecordFile>,
+) -> (Result<Outcome, RunError>, Vec<BesideReport>) {
+    let mounts = settings
+        .mounts
+        .iter()
+        .map(|mount| Beside::new(mount.options()));
+    let mounts: Vec<Beside> = mounts.collect();
+    let reports: Vec<Arc<Mutex<BesideReport>>> = mounts.iter().map(Beside::report).collect();
+    let mut companions: Vec<Box<dyn Companion>> = Vec::new();
+    companions.extend(mounts.into_iter().map(|mount| Box::new(mount) as Box<_>));
+    let result = start_beside(settings, record, &mut companions);
+    let read = |report: &Arc<Mutex<BesideReport>>| {
+        let report = report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.clone()
+    };
+    (result, reports.iter().map(read).collect())
+}
+
+fn start_beside(
+    settings: &Settings,
+    record: Option<&RecordFile>,
+    companions: &mut [Box<dyn Companion>],
+) -> Result<Outcome, RunError> {
     let agent = agent_path::find().map_err(|error| RunError::Other(error.to_string()))?;
+    let remedy = "set $PLEAT_AGENT to a copy elsewhere";
+    refuse_inside(&settings.mounts, "the agent library", &agent, remedy)
+        .map_err(|error| RunError::Mistake(error.to_string()))?;
     if let Some(obstacle) = doctor::obstacle() {
         return Err(RunError::Unsupported(obstacle));
     }
     let live = settings.verbosity == Verbosity::Verbose && std::io::stderr().is_terminal();
     let file = record.map(RecordFile::file).transpose();
     let file = file.map_err(|error| RunError::Other(format!("cannot record: {error}")))?;
-    let result = pager::run(&job(settings, agent, file, live));
+    let result = pager::run_beside(&job(settings, agent, file, live), companions);
     if live {
         summary::clear_live();
     }
@@ -106,12 +136,13 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
 }
 
 /// Tells the user what is worth telling, and turns the result into an exit status.
-fn tell(result: &Result<Outcome, RunError>, verbosity: Verbosity) -> Exit {
+fn tell(result: &Result<Outcome, RunError>, mounts: &[BesideReport], verbosity: Verbosity) -> Exit {
     match result {
         Err(error) => fail(&error.to_string(), exit_of_error(error)),
         Ok(outcome) => {
             if verbosity == Verbosity::Verbose {
-                let _ = std::io::stderr().write_all(summary::summary(&outcome.report).as_bytes());
+                let _ = std::io::stderr()
+                    .write_all(summary::summary(&outcome.report, mounts).as_bytes());
             }
             if let Ending::Stopped { message } = &outcome.ending {
                 say(message);
@@ -133,7 +164,7 @@ fn exit_of_error(error: &RunError) -> Exit {
     match error {
         RunError::ProgramNotFound { .. } => Exit::NotFound,
         RunError::ProgramNotExecutable { .. } => Exit::CannotExecute,
-        RunError::Swap(_) | RunError::TooSmall { .. } => Exit::Usage,
+        RunError::Swap(_) | RunError::TooSmall { .. } | RunError::Mistake(_) => Exit::Usage,
         RunError::Unsupported(_) | RunError::Other(_) => Exit::Failed,
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::args::RunArgs;
 use crate::budget::{Budget, MachineMemory};
+use crate::mounts::{refuse_inside, JobMount, JobMountError};
 use crate::pager::{Place, Protection, Swap};
 use crate::size::{human, parse_amount, parse_size, SizeError};
 use crate::swap_dir::{self, SwapDirError};
@@ -33,6 +34,8 @@ pub struct Settings {
     pub paranoid: bool,
     /// Whether large private mappings of files become memory that can be folded.
     pub file_maps: bool,
+    /// Directories shown while the job runs.
+    pub mounts: Vec<JobMount>,
     /// The trace to record.
     pub record: Option<Recording>,
     /// Where the JSON goes.
@@ -105,6 +108,9 @@ pub enum SettingsError {
     /// `--codec`.
     #[error(transparent)]
     Codec(#[from] UnknownChoice),
+    /// `--mount`.
+    #[error(transparent)]
+    Mount(#[from] JobMountError),
     /// `--swap-dir`.
     #[error("{0}: choose another with --swap-dir, or say --no-swap")]
     SwapDir(SwapDirError),
@@ -133,6 +139,7 @@ impl Settings {
         let mut warnings = Vec::new();
         let budget = resolve_budget(raw.memory.as_deref(), &machine.memory, &mut warnings)?;
         let swap = resolve_swap(&raw, machine, &mut warnings)?;
+        let mounts = resolve_mounts(&raw, swap.as_ref())?;
         let preset = resolve_preset(raw.preset.as_deref())?;
         let codec = Choice::parse(raw.codec.as_deref().unwrap_or(&preset.codec))?;
         let record = resolve_recording(&raw, &budget)?;
@@ -144,6 +151,7 @@ impl Settings {
             recompress: raw.recompress,
             paranoid: raw.paranoid,
             file_maps: !raw.no_file_maps,
+            mounts,
             record,
             verbosity: verbosity(&raw),
             program: raw.program,
@@ -242,6 +250,20 @@ fn given_swap_dir(dir: &Path, warnings: &mut Vec<String>) -> Result<PathBuf, Set
 
 fn no_default_swap(reasons: &str) -> String {
     format!("running without a swap file ({reasons}): give --swap-dir DIR, or --no-swap")
+}
+
+/// What pleat itself reads and writes lies outside of all of them.
+fn resolve_mounts(raw: &RunArgs, swap: Option<&Swap>) -> Result<Vec<JobMount>, SettingsError> {
+    let mounts = JobMount::resolve_all(&raw.mount)?;
+    if let Some(Place::Dir(dir)) = swap.map(|swap| &swap.place) {
+        let remedy = "choose another with --swap-dir, or say --no-swap";
+        refuse_inside(&mounts, "the swap directory", dir, remedy)?;
+    }
+    if let Some(stats) = &raw.stats {
+        let remedy = "write it elsewhere";
+        refuse_inside(&mounts, "the file of --stats,", stats, remedy)?;
+    }
+    Ok(mounts)
 }
 
 fn resolve_recording(raw: &RunArgs, budget: &Budget) -> Result<Option<Recording>, SettingsError> {

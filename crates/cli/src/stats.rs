@@ -6,6 +6,7 @@
 
 use crate::pager::{Ending, Outcome, Place, Protection, Report, RunError};
 use crate::settings::Settings;
+use pleat_mount::BesideReport;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
@@ -66,6 +67,7 @@ pub struct Stats<'a> {
     settings: SettingsStats<'a>,
     ending: EndingStats,
     report: Option<&'a Report>,
+    mounts: &'a [BesideReport],
 }
 
 /// The settings as they were resolved.
@@ -97,7 +99,11 @@ struct EndingStats {
 
 impl<'a> Stats<'a> {
     /// Collects what is to be written about a run under `settings` that ended with `result`.
-    pub fn of(settings: &'a Settings, result: &'a Result<Outcome, RunError>) -> Stats<'a> {
+    pub fn of(
+        settings: &'a Settings,
+        result: &'a Result<Outcome, RunError>,
+        mounts: &'a [BesideReport],
+    ) -> Stats<'a> {
         let swap = settings.swap.as_ref();
         Stats {
             pleat_version: env!("CARGO_PKG_VERSION"),
@@ -126,6 +132,7 @@ impl<'a> Stats<'a> {
             },
             ending: EndingStats::of(result),
             report: result.as_ref().ok().map(|outcome| &outcome.report),
+            mounts,
         }
     }
 }
@@ -204,7 +211,7 @@ mod tests {
     }
 
     fn json(result: &Result<Outcome, RunError>) -> Value {
-        serde_json::to_value(Stats::of(&settings(), result)).unwrap()
+        serde_json::to_value(Stats::of(&settings(), result, &[])).unwrap()
     }
 
     /// `a.b.c` for every value that is not an object.
@@ -266,7 +273,7 @@ mod tests {
         let (settings, result) = (settings(), finished());
         StatsFile::create(&path)
             .unwrap()
-            .write(&Stats::of(&settings, &result))
+            .write(&Stats::of(&settings, &result, &[]))
             .unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.ends_with("}\n"));

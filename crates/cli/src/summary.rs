@@ -2,6 +2,7 @@
 
 use crate::pager::{Live, Report};
 use crate::size::human;
+use pleat_mount::BesideReport;
 use std::io::Write;
 
 const PAGE_BYTES: u64 = 4096;
@@ -31,7 +32,7 @@ fn live_line(live: &Live) -> String {
 }
 
 /// The summary, one fact per line.
-pub fn summary(report: &Report) -> String {
+pub fn summary(report: &Report, mounts: &[BesideReport]) -> String {
     let hits = &report.hits;
     let all = hits.staged + hits.compressed + hits.swap;
     let lines = [
@@ -45,10 +46,21 @@ pub fn summary(report: &Report) -> String {
         ("compression", compression(report)),
         ("stall time", seconds(report.stall_us)),
     ];
+    let mounts = mounts.iter().map(|mount| ("mount", mounted(mount)));
     lines
-        .iter()
+        .into_iter()
+        .chain(mounts)
         .map(|(name, value)| format!("pleat: {name:13} {value}\n"))
         .collect()
+}
+
+fn mounted(mount: &BesideReport) -> String {
+    format!(
+        "{}: the kernel asked for {}, {} of that came from the source",
+        mount.mountpoint,
+        human(mount.reading.read_bytes),
+        percent(mount.reading.source_bytes, mount.reading.read_bytes)
+    )
 }
 
 fn peak(report: &Report) -> String {
@@ -134,13 +146,18 @@ mod tests {
             },
             ..Report::default()
         };
-        let text = summary(&report);
+        let mount = BesideReport {
+            mountpoint: "/mnt/data".into(),
+            ..BesideReport::default()
+        };
+        let text = summary(&report, &[mount]);
         for figure in [
             "8.25 s",
             "199M of the 200M budget (99.5%)",
             "1024 (4M)",
             "4.00 : 1",
             "0.50 s",
+            "/mnt/data",
         ] {
             assert!(text.contains(figure), "no {figure} in\n{text}");
         }
@@ -153,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_run_without_pressure_divides_by_nothing() {
-        let text = summary(&Report::default());
+        let text = summary(&Report::default(), &[]);
         assert!(
             text.contains("nothing compressed") && !text.contains("NaN"),
             "{text}"

@@ -33,7 +33,7 @@ mod walk;
 
 pub use job::Job;
 pub use machine::{eventually, skip, Machine};
-pub use mounted::{Mounted, SmallDisk};
+pub use mounted::{Mounted, Mountpoint, SmallDisk};
 pub use outcome::Outcome;
 pub use running::Running;
 pub use size::Megabytes;

@@ -21,7 +21,12 @@ impl Machine {
     /// Locks the machine and asks `pleat doctor`; None, with a SKIP line, where pleat cannot
     /// work at all. A missing binary is a failure, not a skip.
     pub fn ready() -> Option<Machine> {
-        let machine = Machine::locked();
+        Machine::locked().that_runs_jobs()
+    }
+
+    /// Itself, if `pleat doctor` has nothing against it.
+    pub fn that_runs_jobs(self) -> Option<Machine> {
+        let machine = self;
         let doctor = Command::new(&machine.pleat)
             .arg("doctor")
             .stdin(Stdio::null())

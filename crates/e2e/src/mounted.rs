@@ -113,10 +113,7 @@ impl Mounted<'_> {
 
     /// Whether the directory is mounted, with or without a living process behind it.
     pub fn is_mounted(&self) -> bool {
-        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let at = self.at.to_string_lossy();
-        let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
-        points.any(|point| point == at)
+        is_mounted(&self.at)
     }
 
     /// Unmounts by SIGTERM; expects an orderly end.
@@ -158,28 +155,67 @@ impl Mounted<'_> {
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
         drop(self.running.take());
-        while self.is_mounted() {
-            if let Err(error) = self.take_away() {
-                eprintln!("could not unmount {}: {error}", self.at.display());
-                return;
-            }
-        }
+        unmount_all(&self.at);
         debug_assert!(self.at.starts_with(self.machine.scratch()));
     }
 }
 
-impl Mounted<'_> {
-    fn take_away(&self) -> std::io::Result<()> {
-        if sys::user() == 0 {
-            return sys::unmount_lazily(&self.at);
-        }
-        let mut command = Command::new("fusermount3");
-        let status = command.arg("-uz").arg(&self.at).status()?;
-        status
-            .success()
-            .then_some(())
-            .ok_or_else(|| std::io::Error::other(format!("fusermount3: {status}")))
+/// An empty directory `mount` in the scratch directory, for `pleat run --mount`. What is mounted there is
+/// gone after the test.
+pub struct Mountpoint {
+    at: PathBuf,
+}
+
+impl Mountpoint {
+    /// Makes it.
+    pub fn new(machine: &Machine) -> Mountpoint {
+        let at = machine.scratch().join("mount");
+        fs::create_dir_all(&at).expect("scratch is writable");
+        Mountpoint { at }
     }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.at
+    }
+
+    /// Whether something is mounted there, with or without a living process behind it.
+    pub fn is_mounted(&self) -> bool {
+        is_mounted(&self.at)
+    }
+}
+
+impl Drop for Mountpoint {
+    fn drop(&mut self) {
+        unmount_all(&self.at);
+    }
+}
+
+fn is_mounted(at: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let at = at.to_string_lossy();
+    let mut points = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+    points.any(|point| point == at)
+}
+
+fn unmount_all(at: &Path) {
+    while is_mounted(at) {
+        if let Err(error) = take_away(at) {
+            return eprintln!("could not unmount {}: {error}", at.display());
+        }
+    }
+}
+
+fn take_away(at: &Path) -> std::io::Result<()> {
+    if sys::user() == 0 {
+        return sys::unmount_lazily(at);
+    }
+    let mut command = Command::new("fusermount3");
+    let status = command.arg("-uz").arg(at).status()?;
+    status
+        .success()
+        .then_some(())
+        .ok_or_else(|| std::io::Error::other(format!("fusermount3: {status}")))
 }
 
 /// A file system of its own size, on a loop device.

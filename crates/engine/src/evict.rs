@@ -12,6 +12,9 @@ use crate::space::{Space, Subject};
 use crate::table::PageState;
 use crate::{BodyId, Engine, Refusal, WayOut};
 
+/// So many times as old is older by far.
+const FAR_OLDER: u64 = 2;
+
 impl Engine {
     /// How many page frames should be freed now.
     ///
@@ -60,7 +63,11 @@ impl Engine {
     }
 
     /// Appends up to `want` of the oldest resident pages over all `takers`, at most as many per
-    /// space as its number says; each space at most once. They are leaving from now on.
+    /// space as its number says (0: it is at work); each space at most once. They are leaving from now on.
+    ///
+    /// Where the oldest page is of a space that can take no more, others go instead. But those of the other
+    /// kind, backed by swap or by files, go only if they are nearly as old, or memory is short: processes
+    /// and file systems give up pages at different rates, and the faster one would lose what is in use.
     pub fn choose_victims(
         &mut self,
         takers: &[(SpaceId, u32)],
@@ -82,17 +89,23 @@ impl Engine {
         if self.free_bytes() < 0 && self.foreign_bytes < 0 {
             self.cache_must_give(want as u64);
         }
-        let first = out.len();
+        let (first, urgent) = (out.len(), self.frames_urgent() as usize);
+        let mut is_waiting = false;
         while out.len() - first < want {
             let heads = oldest.iter().zip(&room).enumerate();
             let eligible = heads.filter_map(|(index, (head, &room))| {
                 head.filter(|_| room > 0)
                     .map(|(page, stamp)| (self.rank(takers[index].0, stamp), index, page, stamp))
             });
-            let Some((_, index, page, stamp)) = eligible.min() else {
+            let Some((rank, index, page, stamp)) = eligible.min() else {
                 break;
             };
             let id = takers[index].0;
+            is_waiting =
+                out.len() - first >= urgent && self.other_kind_is_older(id, rank, takers, &oldest);
+            if is_waiting {
+                break;
+            }
             if let Some(space) = self.spaces.get_mut(&id) {
                 space.choose_oldest(page, stamp, &mut self.pages);
             }
@@ -102,7 +115,8 @@ impl Engine {
         }
         let chosen = out.len() - first;
         self.cache.totals.chosen_pages += chosen as u64;
-        self.starved = chosen == 0 && want > 0 && takers.iter().any(|&(_, most)| most > 0);
+        let could = takers.iter().any(|&(_, most)| most > 0) && !is_waiting;
+        self.starved = chosen == 0 && want > 0 && could;
         if self.starved {
             self.cache_must_give(want as u64);
         }
@@ -127,6 +141,33 @@ impl Engine {
         let in_cache = self.cache.layout.frame_states().dirty.min(bodies.stored);
         let left = swap.places_left(away + unsized_pages, in_cache + unsized_pages);
         usize::try_from(left).unwrap_or(usize::MAX)
+    }
+
+    /// How many frames lack to what faults need, beside those that are under way.
+    fn frames_urgent(&self) -> u64 {
+        let lack = (-self.grantable_bytes()).max(0) as u64;
+        let lack = lack.saturating_sub(self.gain_under_way());
+        lack.div_ceil(PAGE_SIZE as u64)
+    }
+
+    /// Whether a space of the other kind has a page that is older by far than the one of this rank.
+    fn other_kind_is_older(
+        &self,
+        space: SpaceId,
+        rank: u64,
+        takers: &[(SpaceId, u32)],
+        oldest: &[Option<(PageNo, u64)>],
+    ) -> bool {
+        if !self.cache.has_files {
+            return false;
+        }
+        let kind = |space| self.spaces.get(&space).map(|space: &Space| space.backed);
+        let limit = (self.cache.clock - rank).saturating_mul(FAR_OLDER);
+        let mut heads = takers.iter().zip(oldest);
+        heads.any(|(&(other, _), head)| {
+            let age = |stamp| self.cache.clock - self.rank(other, stamp);
+            head.is_some_and(|(_, stamp)| age(stamp) > limit) && kind(other) != kind(space)
+        })
     }
 
     fn oldest_of(&mut self, space: SpaceId) -> Option<(PageNo, u64)> {

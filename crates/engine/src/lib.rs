@@ -205,6 +205,11 @@ impl Engine {
             .map_or(0, |space| space.counts().present())
     }
 
+    /// Whether so little is free that who is not urgent has to wait.
+    pub fn is_short(&self) -> bool {
+        self.grantable_bytes() < 0
+    }
+
     /// What faults may use that are not urgent.
     fn grantable_bytes(&self) -> i64 {
         self.free_bytes() - self.settings.floor_bytes as i64

@@ -6,7 +6,7 @@ use crate::mount::{Mount, MountOptions};
 use crate::pages::{Cached, Evictor, Reading, TAKER};
 use pleat_codec::Choice;
 use pleat_engine::{Counters, Engine, Preset, Settings};
-use pleat_pager::{kick, Parts, Pool, Shared};
+use pleat_pager::{kick, Parts, Pool, Shared, Strain};
 use pleat_sys::guard::Guard;
 use pleat_sys::process::{readable, wait};
 use pleat_sys::procfs::StatmReader;
@@ -29,11 +29,7 @@ const RESERVE_MIN: u64 = 3 << 20;
 const RESERVE_MAX: u64 = 64 << 20;
 /// Between two looks at the memory in use.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// A page that the kernel dropped by itself, because a limit of its own is nearer than the budget, makes the
-/// budget this part of a page smaller for a while: lost pages are worth nothing, taken ones much...
-const LOST_PART: u64 = 8;
-/// ... which fades by one part in so many at each look, and takes at most this part of the budget.
-const FADE_PART: u64 = 4096;
+/// Memory that the kernel seems to need for something else takes at most this part of the budget.
 const STRAIN_PART: u64 = 2;
 
 /// A mount with its cache.
@@ -102,6 +98,24 @@ impl Face {
     #[must_use]
     pub fn reading(&self) -> Reading {
         self.cached.meters.read()
+    }
+
+    /// The mount itself.
+    #[must_use]
+    pub fn mount(&self) -> &Mount {
+        &self.mount
+    }
+
+    /// Memory that the kernel's page cache has of the mount, in bytes: at most this.
+    #[must_use]
+    pub fn kernel_bytes(&self) -> u64 {
+        self.cached.kernel_bytes()
+    }
+
+    /// It was unmounted and the job goes on: what it held is free.
+    pub fn give_up(&self) {
+        self.evictor.stop();
+        self.cached.give_up();
     }
 
     /// Unmounts, and serves whoever still uses it until they are done.
@@ -208,8 +222,7 @@ pub fn run(job: Job, ready: impl FnOnce(&Path)) -> Result<Report, JobError> {
         statm: StatmReader::open(std::process::id() as i32)?,
         peak_bytes: 0,
         budget_bytes: job.budget_bytes,
-        lost_pages: 0,
-        strain_bytes: 0,
+        strain: Strain::default(),
     };
     if let Err(error) = supervisor.run(&face, &signals) {
         face.cached.ends();
@@ -264,10 +277,8 @@ struct Supervisor {
     statm: StatmReader,
     peak_bytes: u64,
     budget_bytes: u64,
-    /// Pages the kernel had dropped by itself at the last look.
-    lost_pages: u64,
-    /// Memory that the kernel takes for something that we do not see, as far as can be told from that.
-    strain_bytes: u64,
+    /// What the kernel needs that we do not see.
+    strain: Strain,
 }
 
 impl Supervisor {
@@ -321,13 +332,9 @@ impl Supervisor {
         let used = own + face.cached.kernel_bytes();
         self.peak_bytes = self.peak_bytes.max(used);
         let lost = face.reading().lost_pages;
-        let page = PAGE_SIZE as u64;
-        self.strain_bytes += (lost - self.lost_pages) * page / LOST_PART;
-        self.strain_bytes -= self.strain_bytes / FADE_PART;
-        self.strain_bytes = self.strain_bytes.min(self.budget_bytes / STRAIN_PART);
-        self.lost_pages = lost;
+        let strain = self.strain.note(lost, self.budget_bytes / STRAIN_PART);
         let mut engine = self.shared.engine();
-        engine.measured(used + self.strain_bytes);
+        engine.measured(used + strain);
         let is_wanted = engine.frames_wanted() > 0;
         drop(engine);
         if is_wanted {

@@ -22,6 +22,7 @@
 //! Names, attributes and data are those of the source directory at any time; the kernel may keep names and
 //! attributes for as long as the options say, and data until the watcher sees a change.
 
+mod beside;
 mod content;
 mod direct;
 mod error;
@@ -35,6 +36,7 @@ mod tree;
 mod watch;
 mod wire;
 
+pub use beside::{Beside, BesideReport};
 pub use content::{Content, Ticket};
 pub use direct::Direct;
 pub use error::MountError;

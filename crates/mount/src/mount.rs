@@ -16,6 +16,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -82,6 +83,8 @@ pub struct Mount {
     tree: Arc<Tree>,
     notifier: Notifier,
     outside: Arc<Outside>,
+    /// It was unmounted: what is at the mount point now is not ours.
+    is_gone: AtomicBool,
     workers: Mutex<Vec<JoinHandle<()>>>,
     watcher: Mutex<Option<JoinHandle<()>>>,
 }
@@ -114,6 +117,7 @@ impl Mount {
             tree: Arc::clone(&tree),
             notifier,
             outside,
+            is_gone: AtomicBool::new(false),
             workers: Mutex::default(),
             watcher: Mutex::default(),
         };
@@ -177,6 +181,7 @@ impl Mount {
             // A panic has been told already.
             let _ = worker.join();
         }
+        self.is_gone.store(true, Ordering::Release);
         self.outside.end();
         let watcher = lock(&self.watcher).take();
         if let Some(watcher) = watcher {
@@ -198,18 +203,25 @@ impl Mount {
             match self.try_unmount(false) {
                 Err(_) if Instant::now() < end => thread::sleep(BUSY_PAUSE),
                 Err(_) => break,
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.is_gone.store(true, Ordering::Release);
+                    return Ok(());
+                }
             }
         }
-        self.try_unmount(true).map_err(|error| MountError::Unmount {
-            path: self.mountpoint.clone(),
-            reason: error.to_string(),
-        })
+        self.try_unmount(true)
+            .map_err(|error| MountError::Unmount {
+                path: self.mountpoint.clone(),
+                reason: error.to_string(),
+            })?;
+        self.is_gone.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Whether the mount ended already: what is at the mount point then is not ours.
     fn is_over(&self) -> bool {
-        lock(&self.workers).iter().any(JoinHandle::is_finished)
+        let has_ended = || lock(&self.workers).iter().any(JoinHandle::is_finished);
+        self.is_gone.load(Ordering::Acquire) || has_ended()
     }
 
     fn try_unmount(&self, lazily: bool) -> io::Result<()> {

@@ -96,10 +96,9 @@ impl Cached {
         self.shared.engine().space_resident_pages(self.space) * pleat_types::PAGE_SIZE as u64
     }
 
-    /// Bytes of its tables.
-    #[must_use]
-    pub fn metadata_bytes(&self) -> u64 {
-        self.ledger().metadata_bytes()
+    /// The mount is gone, and the kernel's pages with it.
+    pub fn give_up(&self) {
+        self.shared.engine().end_space(self.space);
     }
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {

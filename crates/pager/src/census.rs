@@ -83,8 +83,8 @@ pub struct Reading {
 pub struct Census {
     /// By process id.
     pub processes: HashMap<i32, Process>,
-    own: Option<StatmReader>,
-    keeper: Option<StatmReader>,
+    /// The supervisor, the keeper and helpers of companions.
+    own: Vec<StatmReader>,
     /// Page tables and stacks of the supervisor.
     own_kernel_bytes: u64,
     machine: Option<AnonPages>,
@@ -95,12 +95,13 @@ pub struct Census {
 }
 
 impl Census {
-    /// A census of a job that has no process yet.
-    pub fn new(keeper: i32) -> Census {
+    /// A census of a job that has no process yet; these processes are ours, beside the one that runs.
+    pub fn new(helpers: &[i32]) -> Census {
+        let own = [std::process::id() as i32];
+        let own = own.iter().chain(helpers);
         Census {
             processes: HashMap::new(),
-            own: StatmReader::open(std::process::id() as i32).ok(),
-            keeper: StatmReader::open(keeper).ok(),
+            own: own.flat_map(|&pid| StatmReader::open(pid)).collect(),
             own_kernel_bytes: 0,
             machine: AnonPages::open(),
             sampled: None,
@@ -164,15 +165,10 @@ impl Census {
             let pause = (start.elapsed() * SAMPLE_SHARE).max(SAMPLE_PAUSE_MIN);
             self.sampled = Some((Instant::now(), pause));
         }
-        let own = self
-            .own
-            .iter()
-            .chain(&self.keeper)
-            .map(anon_bytes_of)
-            .sum::<Option<u64>>();
+        let own: u64 = self.own.iter().filter_map(anon_bytes_of).sum();
         let files: u64 = self.processes.values().filter_map(|p| p.file_bytes).sum();
         let programs: u64 = self.processes.values().map(Process::bytes).sum();
-        let own = own.unwrap_or(0) + self.own_kernel_bytes;
+        let own = own + self.own_kernel_bytes;
         let total = programs + files.min(FILES_COUNTED_MAX) + own;
         if !self.processes.values().any(|process| process.shares) {
             self.anchor = None;

@@ -1,16 +1,18 @@
 //! A job from start to end: everything is set up here, then the supervisor runs.
 
 use crate::cgroup::page_cache_room;
+use crate::companion::{dismiss, Companion};
 use crate::pool::Pool;
 use crate::record::Recorder;
 use crate::report::{Live, Report};
 use crate::shared::{self, Shared};
 use crate::store::SwapStore;
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Ours, Started, Supervisor};
 use pleat_backing::{Backing, Protection};
 use pleat_codec::Choice;
 use pleat_engine::{Engine, Preset, Settings};
 use pleat_sys::channel::Listener;
+use pleat_sys::inherited::Inherited;
 use pleat_sys::keeper::Keeper;
 use pleat_sys::signals::{self, Signals};
 use pleat_types::PAGE_SIZE;
@@ -143,6 +145,9 @@ pub enum RunError {
         /// Bytes given.
         have: u64,
     },
+    /// Another command line would do.
+    #[error("{0}")]
+    Mistake(String),
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -157,6 +162,14 @@ fn other(what: &str) -> impl Fn(io::Error) -> RunError + '_ {
 /// # Errors
 /// When it cannot be started; see [`RunError`].
 pub fn run(job: &Job) -> Result<Outcome, RunError> {
+    run_beside(job, &mut [])
+}
+
+/// Runs a job to its end, with companions beside it.
+///
+/// # Errors
+/// When it cannot be started; see [`RunError`].
+pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Outcome, RunError> {
     if job.budget_bytes < BUDGET_MIN {
         return Err(RunError::TooSmall {
             need: BUDGET_MIN,
@@ -179,20 +192,29 @@ pub fn run(job: &Job) -> Result<Outcome, RunError> {
         libc::SIGXFSZ,
     ])
     .map_err(other("collect signals"))?;
-    // Before any thread: the keeper is forked from this process.
+    let inherited = Inherited::note();
+    // Before any thread: these are forked from this process.
+    let helpers = companions.iter_mut().map(|companion| companion.fork());
+    let helpers: io::Result<Vec<i32>> = helpers.collect();
+    let mut helpers = helpers.map_err(other("start a helper"))?;
     let keeper = Keeper::start().map_err(other("start the keeper"))?;
-    let result = start_job(job, &signals).and_then(|(shared, listener, program)| {
+    helpers.push(keeper.pid());
+    let started = start_job(job, &signals, inherited, companions);
+    if started.is_err() {
+        dismiss(companions);
+    }
+    let result = started.and_then(|started| {
+        let shared = started.shared.clone();
         let pool = Pool::start(shared.clone()).map_err(other("start a thread"))?;
-        let mut supervisor = Supervisor::new(
-            job,
-            shared.clone(),
-            listener,
-            &signals,
-            &keeper,
-            program,
-            start,
-        );
+        let ours = Ours {
+            signals: &signals,
+            keeper: &keeper,
+            companions,
+            helpers,
+        };
+        let mut supervisor = Supervisor::new(job, started, ours, start);
         let ending = supervisor.run();
+        supervisor.see_companions_off();
         pool.stop();
         let recorded = shared.recorder.as_ref().map(Recorder::finish);
         let record_error = match recorded.transpose() {
@@ -217,8 +239,13 @@ pub fn run(job: &Job) -> Result<Outcome, RunError> {
     result
 }
 
-/// Makes everything the threads share, and starts the program last.
-fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32), RunError> {
+/// Makes everything the threads share, starts the companions, and the program last.
+fn start_job(
+    job: &Job,
+    signals: &Signals,
+    inherited: Inherited,
+    companions: &mut [Box<dyn Companion>],
+) -> Result<Started, RunError> {
     let name = socket_name().map_err(other("draw a random name"))?;
     let listener = Listener::bind(&name).map_err(other("listen for processes"))?;
     signals::adopt_orphans();
@@ -233,8 +260,18 @@ fn start_job(job: &Job, signals: &Signals) -> Result<(Arc<Shared>, Listener, i32
     };
     let shared = Shared::new(parts).map_err(other("make an event descriptor"))?;
     let shared = Arc::new(shared);
-    let program = spawn(job, &name, signals)?;
-    Ok((shared, listener, program))
+    for companion in companions.iter_mut() {
+        companion.start(&shared)?;
+    }
+    let mut command = command(job, &name, companions)?;
+    signals::exec_with_mask_of(&mut command, signals);
+    inherited.leave_to(&mut command);
+    let program = spawn(job, &mut command)?;
+    Ok(Started {
+        shared,
+        listener,
+        program,
+    })
 }
 
 fn make_engine(job: &Job, store: Option<&SwapStore>) -> Result<Engine, RunError> {
@@ -283,7 +320,11 @@ fn socket_name() -> io::Result<String> {
     Ok(format!("pleat-{hex}"))
 }
 
-fn spawn(job: &Job, socket: &str, signals: &Signals) -> Result<i32, RunError> {
+fn command(
+    job: &Job,
+    socket: &str,
+    companions: &[Box<dyn Companion>],
+) -> Result<Command, RunError> {
     let mut preload = job.agent.clone().into_os_string();
     if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty()) {
         preload.push(":");
@@ -293,8 +334,39 @@ fn spawn(job: &Job, socket: &str, signals: &Signals) -> Result<i32, RunError> {
     command
         .args(&job.program[1..])
         .env("LD_PRELOAD", preload)
-        .env(pleat_wire::SOCKET_VARIABLE, socket);
-    pleat_sys::signals::exec_with_mask_of(&mut command, signals);
+        .env(pleat_wire::SOCKET_VARIABLE, socket)
+        .env_remove(pleat_wire::DEVICES_VARIABLE);
+    if !companions.is_empty() {
+        let devices = companions.iter().map(|one| one.device().to_string());
+        let devices: Vec<String> = devices.collect();
+        command.env(pleat_wire::DEVICES_VARIABLE, devices.join(","));
+    }
+    if let Some(dir) = hidden_dir(companions)? {
+        command.current_dir(dir);
+    }
+    Ok(command)
+}
+
+/// The working directory, where something is mounted over it: the program is to be in what is seen there.
+fn hidden_dir(companions: &[Box<dyn Companion>]) -> Result<Option<PathBuf>, RunError> {
+    let Ok(dir) = std::env::current_dir() else {
+        return Ok(None);
+    };
+    let mut places = companions.iter().map(|companion| companion.place());
+    let Some(place) = places.find(|place| dir.starts_with(place)) else {
+        return Ok(None);
+    };
+    match dir.is_dir() {
+        true => Ok(Some(dir)),
+        false => Err(RunError::Mistake(format!(
+            "the working directory {} is not in what is mounted on {}; start from another directory",
+            dir.display(),
+            place.display()
+        ))),
+    }
+}
+
+fn spawn(job: &Job, command: &mut Command) -> Result<i32, RunError> {
     let name = || job.program[0].to_string_lossy().into_owned();
     match command.spawn() {
         Ok(child) => Ok(child.id() as i32),

@@ -11,12 +11,14 @@
 //! - `record` writes a trace of the job's faults, if asked to.
 //!
 //! What has nothing to do with processes serves other faces too, as [`Holder`]s of pages: [`Shared`] is what
-//! its threads ([`Pool`]) have in common.
+//! its threads ([`Pool`]) have in common. Such a face serves by itself, or as a [`Companion`] of a job
+//! ([`run_beside`]), whose budget it shares.
 #![forbid(unsafe_op_in_unsafe_fn)]
 
 mod census;
 mod cgroup;
 mod collect;
+mod companion;
 mod files;
 mod fold;
 mod job;
@@ -29,14 +31,17 @@ mod report;
 mod shared;
 mod space;
 mod store;
+mod strain;
 mod supervisor;
 mod write;
 
+pub use companion::Companion;
 pub use fold::{check, damaged};
-pub use job::{run, Ending, Job, Outcome, Place, Record, RunError, Swap};
+pub use job::{run, run_beside, Ending, Job, Outcome, Place, Record, RunError, Swap};
 pub use meters::{Meter, Reading};
 pub use pleat_backing::Protection;
 pub use pool::Pool;
 pub use reclaim::kick;
 pub use report::{Hits, Live, Report};
 pub use shared::{FoldJob, Holder, Parts, Shared, Slots, RING_FRAMES_MAX};
+pub use strain::Strain;

@@ -23,20 +23,30 @@ pub fn kick(shared: &Shared) {
     if shared.engine().frames_wanted() == 0 {
         return;
     }
-    let takers: Vec<Taker> = lock(&shared.links).iter().filter_map(reserve).collect();
-    let holders = shared.holders();
-    let holders = holders
-        .iter()
-        .filter_map(|holder| Some((holder, holder.reserve()?)));
-    let holders: Vec<_> = holders.collect();
+    let links = lock(&shared.links);
+    let takers: Vec<Taker> = links.iter().filter_map(reserve).collect();
     let of_takers = takers
         .iter()
         .map(|taker| (taker.link.id, taker.room as u32));
-    let limits: Vec<(SpaceId, u32)> = of_takers.chain(holders.iter().map(|held| held.1)).collect();
-    if limits.is_empty() {
+    let mut limits: Vec<(SpaceId, u32)> = of_takers.collect();
+    let holders = shared.holders();
+    if !holders.is_empty() {
+        // Who is at work has old pages all the same.
+        let at_work = links.iter().filter(|link| is_at_work(link, &takers));
+        limits.extend(at_work.map(|link| (link.id, 0)));
+    }
+    drop(links);
+    let holders = holders.iter().map(|holder| (holder, holder.reserve()));
+    let holders: Vec<_> = holders.collect();
+    limits.extend(
+        holders
+            .iter()
+            .map(|(holder, room)| (holder.space(), room.unwrap_or(0))),
+    );
+    let most = limits.iter().map(|&(_, room)| room as usize).sum::<usize>();
+    if most == 0 {
         return;
     }
-    let most = limits.iter().map(|&(_, room)| room as usize).sum::<usize>();
     let mut victims = Vec::new();
     let mut engine = shared.engine();
     let wanted = engine.frames_wanted() as usize;
@@ -51,9 +61,15 @@ pub fn kick(shared: &Shared) {
     for taker in takers {
         send(shared, &taker, &of(taker.link.id));
     }
-    for (holder, (space, _)) in holders {
-        holder.take(of(space));
+    for (holder, _) in holders.iter().filter(|(_, room)| room.is_some()) {
+        holder.take(of(holder.space()));
     }
+}
+
+/// Whether a space is taking pages away already.
+fn is_at_work(link: &Arc<Link>, takers: &[Taker]) -> bool {
+    let is_free = takers.iter().any(|taker| Arc::ptr_eq(&taker.link, link));
+    !is_free && !link.ended.load(Ordering::Acquire) && lock(&link.take).agent.is_some()
 }
 
 /// Claims the right to send a command to an idle space with room in its ring.

@@ -209,10 +209,22 @@ impl Shared {
         rings.map(|agent| agent.slots.touched_bytes()).sum()
     }
 
+    /// Whether there is no process whose pages can be taken away.
+    pub fn is_unmanaged(&self) -> bool {
+        lock(&self.links).is_empty()
+    }
+
     /// Everybody beside processes whose pages can be taken away.
     pub fn holders(&self) -> Vec<Arc<dyn Holder>> {
         let holders = self.holders.read();
         holders.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What all of these hold, and how many pages they have lost.
+    pub fn held(&self) -> (u64, u64) {
+        let holders = self.holders();
+        let sum = |of: fn(&dyn Holder) -> u64| holders.iter().map(|held| of(&**held)).sum();
+        (sum(|held| held.held_bytes()), sum(|held| held.lost_pages()))
     }
 
     /// Tells the engine what pages cost, now and then.
@@ -238,9 +250,12 @@ impl Shared {
 
 /// Somebody beside processes whose pages can be taken away: a mount.
 pub trait Holder: Send + Sync {
-    /// Its space, and how many pages it can take now; the right to have it take them is claimed. `None`:
-    /// it is at work already.
-    fn reserve(&self) -> Option<(SpaceId, u32)>;
+    /// Its space.
+    fn space(&self) -> SpaceId;
+
+    /// How many pages it can take now; the right to have it take them is claimed. `None`: it is at work
+    /// already.
+    fn reserve(&self) -> Option<u32>;
 
     /// These pages were chosen; none, and the claim is given back. Does not wait.
     fn take(&self, pages: Vec<PageNo>);
@@ -248,8 +263,12 @@ pub trait Holder: Send + Sync {
     /// There may be memory for who waits for some.
     fn feed(&self);
 
-    /// Bytes of memory that it has, pages in the staging rings and the store not counted.
+    /// Bytes of memory that it has and no process does: pages in the kernel's page cache, as far as that
+    /// is known.
     fn held_bytes(&self) -> u64;
+
+    /// Pages that the kernel has dropped by itself so far, before they could be taken (see [`crate::Strain`]).
+    fn lost_pages(&self) -> u64;
 }
 
 /// A staging ring and its free frames.

@@ -6,15 +6,20 @@
 //! connection, and every program that uses the mount hangs for good.
 //!
 //! So the guard hears of the death of the server's main thread, which waits for nothing, and aborts the
-//! connection. The mount stays, and answers ENOTCONN: programs do not write below it unawares.
+//! connection. The mount stays, and answers ENOTCONN: programs do not write below it unawares. Only where
+//! its programs die with the server it is taken away, when they have had the time to.
 
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
+use std::time::Duration;
 
 const PATH_MAX: usize = 4096;
+/// How long programs that die with the server may take for it.
+const LINGER: Duration = Duration::from_secs(1);
 /// By which the guard hears of the death.
 const NEWS: i32 = libc::SIGUSR1;
 
@@ -22,6 +27,8 @@ const NEWS: i32 = libc::SIGUSR1;
 struct Shared {
     /// The mount has ended as it should, or does not exist yet.
     calm: AtomicBool,
+    /// A mount that was cut off is taken away, too.
+    takes_away: AtomicBool,
     /// The connection's number: the minor number of the file system's device.
     connection: AtomicU32,
     /// Where it is mounted, with a zero at the end.
@@ -66,6 +73,16 @@ impl Guard {
         self.shared.connection.store(connection, Ordering::Relaxed);
         self.shared.calm.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// The mount's programs die with the server: nobody writes below it then if it is taken away.
+    pub fn take_away(&self) {
+        self.shared.takes_away.store(true, Ordering::Relaxed);
+    }
+
+    /// The guard's process id.
+    pub fn pid(&self) -> i32 {
+        self.pid
     }
 
     /// The mount has ended: the guard ends too.
@@ -118,6 +135,10 @@ fn watch(shared: &Shared, server: i32) -> ! {
     }
     if !shared.calm.load(Ordering::Acquire) {
         cut_off(shared);
+        if shared.takes_away.load(Ordering::Relaxed) {
+            std::thread::sleep(LINGER);
+            take_away(shared);
+        }
     }
     // SAFETY: ends this process without running anything.
     unsafe { libc::_exit(0) }
@@ -131,11 +152,7 @@ fn cut_off(shared: &Shared) {
     if std::fs::write(switch, "1").is_ok() {
         return;
     }
-    let bytes = shared.path.iter().map(|byte| byte.load(Ordering::Relaxed));
-    let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
-    let Ok(path) = CString::new(bytes) else {
-        return;
-    };
+    let Some(path) = path(shared) else { return };
     // SAFETY: a path with a zero at its end. With `O_PATH` nothing is asked of the file system, and the
     // descriptor keeps the mount in use: MNT_FORCE aborts the connection, and the unmount fails.
     unsafe {
@@ -145,6 +162,35 @@ fn cut_off(shared: &Shared) {
         if root >= 0 && is_ours(root, connection) {
             libc::umount2(path.as_ptr(), libc::MNT_FORCE | libc::UMOUNT_NOFOLLOW);
         }
+    }
+}
+
+fn path(shared: &Shared) -> Option<CString> {
+    let bytes = shared.path.iter().map(|byte| byte.load(Ordering::Relaxed));
+    let bytes: Vec<u8> = bytes.take_while(|&byte| byte != 0).collect();
+    CString::new(bytes).ok()
+}
+
+/// Takes the mount out of the tree of directories, by the helper if we may not ourselves.
+fn take_away(shared: &Shared) {
+    let Some(path) = path(shared) else { return };
+    let connection = shared.connection.load(Ordering::Relaxed);
+    // SAFETY: a path with a zero at its end, and a descriptor that was just opened. Nobody is asked, and the
+    // connection is cut anyway.
+    let (is_ours, is_done) = unsafe {
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let root = libc::open(path.as_ptr(), flags);
+        let is_ours = root >= 0 && is_ours(root, connection);
+        let flags = libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW;
+        (is_ours, is_ours && libc::umount2(path.as_ptr(), flags) == 0)
+    };
+    if is_ours && !is_done {
+        let place = PathBuf::from(std::ffi::OsStr::from_bytes(path.as_bytes()));
+        let mut helper = Command::new("fusermount3");
+        helper.args(["-u", "-z", "-q", "--"]).arg(place);
+        let quiet = helper.stdin(Stdio::null()).stdout(Stdio::null());
+        // Nobody is left to be told.
+        let _ = quiet.stderr(Stdio::null()).status();
     }
 }
 

@@ -4,6 +4,7 @@
 
 pub mod channel;
 pub mod guard;
+pub mod inherited;
 pub mod keeper;
 pub mod limits;
 pub mod process;

@@ -16,5 +16,12 @@ pub const VERSION: u32 = 2;
 /// Environment variable that carries the abstract socket's name to every process of a job.
 pub const SOCKET_VARIABLE: &str = "PLEAT_SOCKET";
 
+/// Environment variable with the devices (`st_dev`, decimal, joined by commas) of what the supervisor
+/// itself serves files from. Mappings of those stay the kernel's.
+pub const DEVICES_VARIABLE: &str = "PLEAT_DEVICES";
+
+/// So many of them at most.
+pub const DEVICES_MAX: usize = 16;
+
 /// Bytes in a page.
 pub const PAGE: usize = 4096;

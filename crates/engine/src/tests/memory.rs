@@ -155,6 +155,31 @@ fn the_oldest_pages_are_chosen_first_over_all_spaces() {
 }
 
 #[test]
+fn pages_of_files_wait_for_far_older_ones_of_programs_unless_memory_is_short() {
+    let mut script = script();
+    let (program, file) = (script.space, script.engine.add_file());
+    let fill = |script: &mut Script, from| {
+        let pages = PageRange::new(PageNo(from), 30);
+        script.engine.filled(program, pages);
+    };
+    let choose = |script: &mut Script| -> Vec<bool> {
+        let mut chosen = Vec::new();
+        let takers = [(program, 2), (file, 9)];
+        script.engine.choose_victims(&takers, 6, &mut chosen);
+        chosen.iter().map(|(space, _)| *space == file).collect()
+    };
+    fill(&mut script, 0);
+    script.engine.read_done(file, PageRange::new(PageNo(0), 5));
+    assert_eq!(choose(&mut script), [false, false]);
+    // Used as long ago, to within a factor: the program's room is no reason to wait.
+    fill(&mut script, 100);
+    assert_eq!(choose(&mut script), [false, false, true, true, true, true]);
+    script.engine.read_done(file, PageRange::new(PageNo(10), 5));
+    script.engine.measured(200 * 4096);
+    assert_eq!(choose(&mut script), [false, false, true, true, true, true]);
+}
+
+#[test]
 fn refusals_decide_when_a_page_is_chosen_again() {
     let mut script = script();
     let space = script.space;

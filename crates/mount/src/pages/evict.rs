@@ -380,7 +380,11 @@ impl Evictor {
 }
 
 impl Holder for Evictor {
-    fn reserve(&self) -> Option<(SpaceId, u32)> {
+    fn space(&self) -> SpaceId {
+        self.cached.space
+    }
+
+    fn reserve(&self) -> Option<u32> {
         if self.is_busy.swap(true, Ordering::AcqRel) {
             return None;
         }
@@ -389,7 +393,7 @@ impl Holder for Evictor {
             self.is_busy.store(false, Ordering::Release);
             return None;
         }
-        Some((self.cached.space, room as u32))
+        Some(room as u32)
     }
 
     fn take(&self, pages: Vec<PageNo>) {
@@ -405,6 +409,10 @@ impl Holder for Evictor {
     }
 
     fn held_bytes(&self) -> u64 {
-        self.cached.kernel_bytes() + self.cached.metadata_bytes()
+        self.cached.kernel_bytes()
+    }
+
+    fn lost_pages(&self) -> u64 {
+        self.cached.meters.lost_pages.get()
     }
 }

@@ -446,13 +446,6 @@ impl Ledger {
         self.is_swept |= self.files.len() < before;
         self.swept = self.owners.len() - self.free.len();
     }
-
-    /// Bytes of the tables, roughly.
-    pub(super) fn metadata_bytes(&self) -> u64 {
-        let chunks =
-            self.owners.len() * (size_of::<Option<FilePage>>() + size_of::<(u64, Chunk)>());
-        (chunks + self.files.capacity() * size_of::<(u64, File)>()) as u64
-    }
 }
 
 /// How a page may be taken.

@@ -98,12 +98,15 @@ impl Cached {
         }
     }
 
+    /// Waits at the same mark as faults do: readers that went on below it would leave them nothing. Never
+    /// for long, whatever happens: a program that reads may be what others wait for.
     fn wait_for_memory(&self) {
-        // With hardly a page left in the kernel's cache waiting would be in vain.
+        // With nobody else to take from, and hardly a page left in the kernel's cache, it would be in vain.
+        let is_alone = self.shared.is_unmanaged();
         let is_short = || {
             let engine = self.shared.engine();
             let taken_last = engine.space_resident_pages(self.space) < LEAST_RESIDENT;
-            engine.free_bytes() < 0 && !taken_last
+            engine.is_short() && !(is_alone && taken_last)
         };
         if !is_short() {
             return;

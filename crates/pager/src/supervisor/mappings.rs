@@ -12,7 +12,7 @@ use crate::census::Stage;
 use crate::files::{answer, FileRequested};
 use crate::shared::{lock, Link};
 use pleat_sys::channel::Channel;
-use pleat_sys::{procfs, uffd};
+use pleat_sys::{procfs, source, uffd};
 use pleat_wire::message::{FileRequest, ASK_FILE};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
@@ -80,6 +80,13 @@ impl Supervisor<'_> {
 
     fn judge(&mut self, asked: &Asked) -> Verdict {
         let is_question = asked.request.kind == ASK_FILE;
+        if asked
+            .file
+            .as_ref()
+            .is_some_and(|file| self.is_served_by_us(file))
+        {
+            return Verdict::No;
+        }
         if !is_question && (!self.job.file_maps || self.is_recording()) {
             return Verdict::No;
         }
@@ -104,6 +111,15 @@ impl Supervisor<'_> {
             Stage::Ready(_) => Verdict::No,
             _ => Verdict::Unknown,
         }
+    }
+
+    /// Whether a companion serves this file. Its pages are never filled by threads of ours: they would wait
+    /// for the companion, which may itself wait until memory is free. (The agent does not even ask, because
+    /// to close such a file may wait for the program.)
+    fn is_served_by_us(&self, file: &OwnedFd) -> bool {
+        let device = source::device_of(file).unwrap_or(0);
+        let mut companions = self.companions.iter();
+        device != 0 && companions.any(|companion| companion.device() == device)
     }
 
     /// Whether a process without pressure is to be managed for this mapping. Not one whose forks the

@@ -42,6 +42,9 @@ const STUCK_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// So large a part of the pages that refuse to be taken, one in so many, may lie where the page cache has
 /// its room: where those are many there is no other place.
 const LENT_PART: u64 = 8;
+/// Memory that the kernel seems to need for something else takes at most this part, one in so many, of what
+/// companions hold: so much less, and the kernel need not drop any of it.
+const STRAIN_PART: u64 = 2;
 /// How much more than estimated the kernel's count is believed.
 const CHARGED_MORE_MAX: u64 = 4 << 20;
 
@@ -52,14 +55,18 @@ impl Supervisor<'_> {
         let budget = self.job.budget_bytes;
         let near = self.used_bytes > budget / 2;
         let granted = self.shared.engine().granted_pages();
+        // Before the rest is measured: what is granted from now on is added below.
+        let (held, lost) = self.shared.held();
         let reading = self.census.measure(near, self.keeper);
-        let measured = reading.bytes + self.shared.staging_bytes();
+        let measured = reading.bytes + self.shared.staging_bytes() + held;
+        let strain = self.strain.note(lost, held / STRAIN_PART);
         self.used_bytes = if reading.is_exact {
             // Processes are read one after the other: what was given out meanwhile may be missing.
             measured + (self.shared.engine().granted_pages() - granted) * 4096
         } else {
             let estimate = measured.max(self.engine_used());
-            estimate.max(self.charged_bytes().min(estimate + CHARGED_MORE_MAX))
+            let charged = self.charged_bytes().map_or(0, |charged| charged + held);
+            estimate.max(charged.min(estimate + CHARGED_MORE_MAX))
         };
         if reading.is_exact {
             self.shared.meters.peak_bytes.raise(self.used_bytes);
@@ -71,7 +78,8 @@ impl Supervisor<'_> {
             let stuck_bytes = engine.stuck_pages() * PAGE_SIZE as u64;
             self.lent_bytes =
                 (stuck_bytes / LENT_PART).min(self.job.budget_bytes - self.engine_budget);
-            engine.measured((self.used_bytes + set_aside).saturating_sub(self.lent_bytes));
+            let used = self.used_bytes + set_aside + strain;
+            engine.measured(used.saturating_sub(self.lent_bytes));
             (
                 engine.free_bytes(),
                 engine.frames_wanted() > 0,
@@ -127,10 +135,10 @@ impl Supervisor<'_> {
         }
     }
 
-    /// What the kernel counts where it has a limit of its own close to the budget, else 0. Its figure
-    /// for file pages, which are taken off, is seconds old: too much while a job reads files.
-    fn charged_bytes(&self) -> u64 {
-        self.gauge.as_ref().and_then(Gauge::bytes).unwrap_or(0)
+    /// What the kernel counts, without file pages, where it has a limit of its own close to the budget.
+    /// Its figure for file pages, which are taken off, is seconds old: too much while a job reads files.
+    fn charged_bytes(&self) -> Option<u64> {
+        self.gauge.as_ref().and_then(Gauge::bytes)
     }
 
     /// Bytes in use by the engine's own account.
@@ -238,7 +246,7 @@ impl Supervisor<'_> {
         }
         self.strays_at = Instant::now();
         for pid in procfs::descendants(std::process::id() as i32) {
-            if pid != self.keeper.pid() && !self.census.processes.contains_key(&pid) {
+            if !self.helpers.contains(&pid) && !self.census.processes.contains_key(&pid) {
                 self.census.add(pid, Stage::Silent, self.keeper);
                 // It may have been forked without exec.
                 self.share(pid);

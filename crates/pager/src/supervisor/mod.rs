@@ -2,15 +2,18 @@
 //!
 //! It never waits for a single process: every conversation is a step per packet.
 
+mod companions;
 mod conversations;
 mod mappings;
 mod memory;
 
 use crate::census::{Census, Stage};
 use crate::cgroup::{page_cache_room, Gauge};
+use crate::companion::Companion;
 use crate::job::{Ending, Job};
 use crate::report::Live;
 use crate::shared::{lock, Shared};
+use crate::strain::Strain;
 use mappings::Asked;
 use pleat_sys::channel::{Channel, Listener};
 use pleat_sys::keeper::Keeper;
@@ -25,6 +28,28 @@ use std::time::{Duration, Instant};
 
 const LIVE_EVERY: Duration = Duration::from_millis(500);
 
+/// A job that has been started.
+pub struct Started {
+    /// What the threads share.
+    pub shared: Arc<Shared>,
+    /// Where processes say hello.
+    pub listener: Listener,
+    /// The program's process id.
+    pub program: i32,
+}
+
+/// What was there before the job.
+pub struct Ours<'a> {
+    /// Collected for us.
+    pub signals: &'a Signals,
+    /// Outlives us.
+    pub keeper: &'a Keeper,
+    /// What serves the job beside its processes.
+    pub companions: &'a mut [Box<dyn Companion>],
+    /// Processes of ours: the keeper, and those of the companions.
+    pub helpers: Vec<i32>,
+}
+
 /// The main thread's state.
 pub struct Supervisor<'a> {
     job: &'a Job,
@@ -32,6 +57,10 @@ pub struct Supervisor<'a> {
     listener: Listener,
     signals: &'a Signals,
     keeper: &'a Keeper,
+    /// What serves the job beside its processes.
+    companions: &'a mut [Box<dyn Companion>],
+    /// Processes of ours: the keeper, and those of the companions.
+    helpers: Vec<i32>,
     census: Census,
     gauge: Option<Gauge>,
     /// The budget less what is left to the page cache.
@@ -49,6 +78,8 @@ pub struct Supervisor<'a> {
     /// When faults were last counted, how many there were, and how many of them answered late.
     hope: Option<(Instant, (u64, u64))>,
     used_bytes: u64,
+    /// What the kernel needs that we do not see.
+    strain: Strain,
     /// What is left to the page cache and used by pages that cannot be taken.
     lent_bytes: u64,
     /// When pages that refused to be taken were tried again last, and how long they are to be left alone.
@@ -59,16 +90,19 @@ pub struct Supervisor<'a> {
 
 impl<'a> Supervisor<'a> {
     /// A supervisor for a program just started.
-    pub fn new(
-        job: &'a Job,
-        shared: Arc<Shared>,
-        listener: Listener,
-        signals: &'a Signals,
-        keeper: &'a Keeper,
-        program: i32,
-        start: Instant,
-    ) -> Supervisor<'a> {
-        let mut census = Census::new(keeper.pid());
+    pub fn new(job: &'a Job, started: Started, ours: Ours<'a>, start: Instant) -> Supervisor<'a> {
+        let Started {
+            shared,
+            listener,
+            program,
+        } = started;
+        let Ours {
+            signals,
+            keeper,
+            companions,
+            helpers,
+        } = ours;
+        let mut census = Census::new(&helpers);
         census.add(program, Stage::Silent, keeper);
         Supervisor {
             job,
@@ -76,6 +110,8 @@ impl<'a> Supervisor<'a> {
             listener,
             signals,
             keeper,
+            companions,
+            helpers,
             census,
             gauge: Gauge::open(job.budget_bytes),
             engine_budget: job.budget_bytes - page_cache_room(job.budget_bytes),
@@ -88,6 +124,7 @@ impl<'a> Supervisor<'a> {
             live_at: start,
             hope: None,
             used_bytes: 0,
+            strain: Strain::default(),
             lent_bytes: 0,
             stuck_retry: (start, Duration::ZERO),
             complaint: None,
@@ -114,6 +151,7 @@ impl<'a> Supervisor<'a> {
             self.hear_unnamed();
             self.hear_processes();
             self.answer_file_requests();
+            self.hear_companions();
             if self.ending.is_some() && self.release_rest() {
                 return self.ending.take().expect("just seen");
             }
@@ -124,7 +162,7 @@ impl<'a> Supervisor<'a> {
     fn stop(&mut self, message: String) -> Ending {
         self.census.kill_all();
         for pid in procfs::descendants(std::process::id() as i32) {
-            if pid != self.keeper.pid() {
+            if !self.helpers.contains(&pid) {
                 signals::send(pid, libc::SIGKILL);
             }
         }
