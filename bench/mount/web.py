@@ -9,7 +9,7 @@ traffic, cache size and processor time over the number of clients.
 Text, HTML and JSON files of 4 to 256 KiB that pack 3:1 to 4:1 with LZ4; Zipf popularity. The client runs
 outside the cgroup. Needs nginx and wrk (Debian: nginx-light, wrk), root and cgroup v1.
 
-    sudo python3 web.py -m 128 --alpha 0.4,1.0
+    sudo python3 web.py --alpha 0.4,1.0
     sudo python3 web.py -m 32 --clients 10,50 --seconds 3 --warm-up 3 -n 1      # a quick look
 """
 import json
@@ -146,13 +146,14 @@ def report(args, runs):
 
 def main():
     common.SYSTEMS["native-2x"] = ("native", "")
-    parser = common.options(__doc__, 128, systems="native,native-2x,pleat", runs=3)
+    parser = common.options(__doc__, 256, systems="native,native-2x,pleat", runs=3)
     parser.add_argument("--alpha", default="0.4,1.0", help="Zipf exponents; default %(default)s")
     parser.add_argument("--clients", default="10,25,50,100,200", help="default %(default)s")
     parser.add_argument("--seconds", type=int, default=15, help="of each measurement; default %(default)s")
     parser.add_argument("--warm-up", type=int, default=30, help="seconds; default %(default)s")
     parser.add_argument("--files", type=float, default=3, help="times the memory; default %(default)s")
-    parser.add_argument("--workers", type=int, default=2, help="processes of nginx; default %(default)s")
+    parser.add_argument("--workers", type=int, default=8,
+                        help="processes of nginx, each of which waits for its disk reads; default %(default)s")
     parser.add_argument("--reserve", type=int, default=NGINX_MB, metavar="MB",
                         help="of M for nginx and the kernel's own, not given to pleat; default %(default)s")
     args = common.settle(parser.parse_args())
