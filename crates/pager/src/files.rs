@@ -6,6 +6,7 @@
 //! on the state of any page: a read names a file and a place in it.
 
 use crate::shared::{lock, Link, Shared};
+use crate::standins::StandIn;
 use pleat_sys::channel::Channel;
 use pleat_sys::source::Source;
 use pleat_types::PAGE_SIZE;
@@ -13,7 +14,7 @@ use pleat_wire::message::{FileAnswer, FileRequest, FILE_ANSWER};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
@@ -109,6 +110,8 @@ pub struct FileRequested {
     pub request: FileRequest,
     /// The file.
     pub origin: Option<Arc<Origin>>,
+    /// What stands in for it.
+    pub stand_in: Option<Arc<StandIn>>,
     /// Where the answer goes.
     pub channel: Channel,
 }
@@ -116,17 +119,17 @@ pub struct FileRequested {
 impl FileRequested {
     /// Answers. If nobody hears it, nobody is concerned: the thread and its address space are gone.
     pub fn answer(&self, yes: bool) {
-        answer(&self.channel, yes);
+        answer(&self.channel, yes, None);
     }
 }
 
-/// Answers a thread that has mapped a file, or asks whether it has.
-pub fn answer(channel: &Channel, yes: bool) {
+/// Answers a thread that has mapped a file, or asks whether it has; or lends it memory.
+pub fn answer(channel: &Channel, yes: bool, memory: Option<RawFd>) {
     let answer = FileAnswer {
         kind: FILE_ANSWER,
         yes: u32::from(yes),
     };
-    let _ = channel.send(pleat_sys::bytes_of(&answer), None);
+    let _ = channel.send(pleat_sys::bytes_of(&answer), memory);
 }
 
 /// What a read has brought.

@@ -126,6 +126,10 @@ impl Space {
         space.maybe_wiped = wiped;
         space.beacon = self.beacon;
         space.origins = self.origins.clone();
+        space.views = self.views.clone();
+        for file in space.views.files() {
+            file.join(&space.link);
+        }
         space.start();
         Ok(())
     }

@@ -53,7 +53,7 @@ impl Supervisor<'_> {
         let near = self.used_bytes > budget / 2;
         let granted = self.shared.engine().granted_pages();
         let reading = self.census.measure(near, self.keeper);
-        let measured = reading.bytes + self.shared.staging_bytes();
+        let measured = reading.bytes + self.shared.staging_bytes() + self.shared.held_bytes();
         self.used_bytes = if reading.is_exact {
             // Processes are read one after the other: what was given out meanwhile may be missing.
             measured + (self.shared.engine().granted_pages() - granted) * 4096
