@@ -2,8 +2,9 @@
 //! in for the file and is folded; the program sees what it would see without pleat, above all what others
 //! write to the file.
 
+use std::fs::File;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pleat_e2e::{eventually, is_alive, signal, Machine, Megabytes, Outcome};
 
@@ -173,4 +174,38 @@ fn who_reads_a_file_dies_with_the_supervisor() {
         "{}",
         outcome.stdout_text()
     );
+}
+
+#[test]
+fn a_job_that_is_stopped_keeps_no_writer_waiting() {
+    let Some(bench) = Bench::ready("0") else {
+        return;
+    };
+    let job = bench
+        .machine
+        .job(&bench.program)
+        .arg("forever")
+        .arg(&bench.file);
+    let running = job.budget(BUDGET).hard_limit().spawn();
+    running.wait_for_output("pass 2");
+    let program = running.descendants();
+    running.signal(signal::SIGTSTP);
+    // Not before the supervisor has stopped, too.
+    std::thread::sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    let opened = File::options().write(true).open(&bench.file);
+    assert!(opened.is_ok() && start.elapsed() < Duration::from_secs(5));
+    drop(opened);
+    running.signal(signal::SIGCONT);
+    let passes = |n: usize| running.stdout().lines().count() >= n;
+    let before = running.stdout().lines().count();
+    assert!(
+        eventually(Duration::from_secs(60), || passes(before + 2)),
+        "it does not go on: {program:?} {}",
+        running.stderr()
+    );
+    running.signal(signal::SIGTERM);
+    let outcome = running.wait();
+    assert!(!outcome.stdout_text().contains("FAIL"));
+    assert_eq!(counter(&outcome, "leases_broken"), 1);
 }

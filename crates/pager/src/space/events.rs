@@ -81,7 +81,7 @@ impl Space {
             }
         }
         // Held on for forks that are announced, until they are over.
-        self.hold_for_forks();
+        self.hold_commands();
         while let Some(fault) = self.faults.pop_front() {
             self.meet(fault)?;
         }

@@ -116,7 +116,7 @@ impl Space {
             Some(Doorbell::Mapping) => self.newcomers.push(fault),
             Some(Doorbell::Forked) => {
                 self.forks.over(fault.thread);
-                self.hold_for_forks();
+                self.hold_commands();
                 self.answer(fault)?;
             }
             _ => self.answer(fault)?,

@@ -14,6 +14,7 @@ use super::faults::{Fault, Later};
 use super::origins::Part;
 use super::{Ended, Space};
 use crate::files::FileRequested;
+use crate::shared::lock;
 use crate::standins::{StandIn, State};
 use pleat_engine::FillItem;
 use pleat_sys::procfs;
@@ -22,7 +23,6 @@ use pleat_types::{PageRange, PAGE_SIZE};
 use pleat_wire::message::{Replace, ReplaceItem, Word, FREEZE, REPLACE, REPLACE_MAX, THAW};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A range, the memory that is mapped there, and from where on.
@@ -247,18 +247,36 @@ impl Space {
     pub(super) fn give_back(&mut self) -> Result<(), Ended> {
         match self.giving_back {
             GiveBack::Idle | GiveBack::Asked => Ok(()),
-            GiveBack::Due => {
-                if self.agent.is_some() {
-                    let is_void = |file: &Arc<StandIn>| file.is_void();
-                    self.giving_back = match self.views.find(is_void) {
-                        Some(_) => self.tell(FREEZE)?,
-                        None => GiveBack::Idle,
-                    };
-                }
-                Ok(())
-            }
+            GiveBack::Due => self.begin_giving_back(),
             GiveBack::Frozen => self.replace_next(),
         }
+    }
+
+    /// Has the agent freeze the mappings if a file's memory is void.
+    ///
+    /// No command to take pages may wait behind that: this thread would wait for the command, to follow a
+    /// fork, the agent for a thread that is just changing mappings, and that one for this.
+    fn begin_giving_back(&mut self) -> Result<(), Ended> {
+        if self.views.find(|file| file.is_void()).is_none() {
+            self.giving_back = GiveBack::Idle;
+            self.hold_commands();
+            return Ok(());
+        }
+        if self.agent.is_none() {
+            return Ok(());
+        }
+        {
+            let mut take = lock(&self.link.take);
+            take.held = true;
+            if take.reserved {
+                // It is being sent just now.
+                self.link.bell.ring();
+            }
+            if take.reserved || !take.in_flight.is_empty() {
+                return Ok(());
+            }
+        }
+        self.tell(FREEZE)
     }
 
     /// With the mappings frozen: the next file's are replaced, or it is over.
@@ -284,8 +302,7 @@ impl Space {
         self.tell(THAW)?;
         // Another may have become void since.
         self.giving_back = GiveBack::Due;
-        self.link.bell.ring();
-        Ok(())
+        self.begin_giving_back()
     }
 
     fn replace(&mut self, file: &StandIn, parts: &[procfs::FilePart]) -> Result<(), Ended> {
@@ -313,10 +330,10 @@ impl Space {
         Ok(())
     }
 
-    fn tell(&mut self, kind: u32) -> Result<GiveBack, Ended> {
+    fn tell(&mut self, kind: u32) -> Result<(), Ended> {
         let word = Word { kind, error: 0 };
-        self.send(pleat_sys::bytes_of(&word), None)?;
-        Ok(GiveBack::Asked)
+        self.giving_back = GiveBack::Asked;
+        self.send(pleat_sys::bytes_of(&word), None)
     }
 
     fn send(&mut self, packet: &[u8], descriptor: Option<i32>) -> Result<(), Ended> {
