@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -371,6 +372,19 @@ static void run_churn(void) {
     check_all(memory, 0, pages, as_made);
 }
 
+/* Growing fails by the C library; past it, what pleat cannot follow must at least not be zeros. */
+static void run_grown(void) {
+    uint64_t *memory = map_bytes(bytes / 2, 0);
+    check_all(memory, 0, pages / 2, as_made);
+    expect(mremap(memory, 0, bytes / 2, MREMAP_MAYMOVE) == MAP_FAILED, "mapped twice");
+    expect(mremap(memory, bytes / 2, bytes, MREMAP_MAYMOVE) == MAP_FAILED && errno == ENOMEM, "grown");
+    long grown = syscall(SYS_mremap, memory, bytes / 2, bytes, MREMAP_MAYMOVE, 0);
+    expect(grown != -1, "a raw mremap");
+    puts("grown");
+    fflush(stdout);
+    check_all((uint64_t *)grown, 0, pages, as_made);
+}
+
 static void run_forever(void) {
     uint64_t *memory = map();
     for (size_t pass = 1;; pass++) {
@@ -389,6 +403,7 @@ static const struct {
     {"race", run_race},       {"stopped", run_stopped},     {"truncated", run_truncated},
     {"tail", run_tail},       {"protected", run_protected}, {"advice", run_advice},
     {"locked", run_locked},   {"churn", run_churn},         {"forever", run_forever},
+    {"grown", run_grown},
 };
 
 int main(int count, char **arguments) {

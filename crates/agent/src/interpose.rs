@@ -223,7 +223,8 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     target: *mut c_void,
 ) -> *mut c_void {
-    if new_len > old_len && files::is_filled_from_file(start as usize, old_len) {
+    // With no old length what is shared would be mapped once more.
+    if new_len > old_len && files::is_filled_from_file(start as usize, old_len.max(1)) {
         return fail(libc::ENOMEM) as isize as *mut c_void;
     }
     // Without these flags the caller has given no target.

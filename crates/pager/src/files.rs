@@ -33,6 +33,9 @@ pub struct Origin {
     #[cfg(test)]
     pub number: u64,
     source: Option<Source>,
+    /// Its pages are never written anywhere else: what a read costs is what a page costs that the
+    /// compressed cache has not kept.
+    is_backing: bool,
     /// What was read ahead since faults have come in sequence.
     ahead: Mutex<Range<u64>>,
     /// How many are open, this one included.
@@ -52,6 +55,7 @@ impl Origin {
         Origin {
             number,
             source: None,
+            is_backing: false,
             ahead: Mutex::new(0..0),
             open: Arc::new(AtomicU64::new(1)),
         }
@@ -182,10 +186,21 @@ impl Readers {
             #[cfg(test)]
             number: 0,
             source: None,
+            is_backing: false,
             ahead: Mutex::new(0..0),
             open: self.open.clone(),
         };
         origin.source = Some(Source::open(descriptor)?);
+        Ok(origin)
+    }
+
+    /// As [`Readers::open`], a file whose pages come from it again whenever they are gone.
+    ///
+    /// # Errors
+    /// As [`Readers::open`].
+    pub fn open_backing(&self, descriptor: &OwnedFd) -> io::Result<Origin> {
+        let mut origin = self.open(descriptor)?;
+        origin.is_backing = true;
         Ok(origin)
     }
 
@@ -253,8 +268,11 @@ fn run(shared: &Arc<Shared>) {
                 let start = Instant::now();
                 let result = read(&origin, offset, len);
                 shared.meters.file_reads.add(1);
-                let took = start.elapsed().as_micros() as u64;
-                shared.meters.file_read_us.add(took);
+                let took = start.elapsed();
+                shared.meters.file_read_us.add(took.as_micros() as u64);
+                if origin.is_backing {
+                    shared.pace.read(took, (len / PAGE_SIZE) as u64);
+                }
                 lock(&link.mail).file_reads.push(FileRead { id, result });
                 link.bell.ring();
             }

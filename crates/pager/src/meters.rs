@@ -88,7 +88,7 @@ meters! {
     stand_in_taken_pages,
     /// Leases taken on files for these.
     leases,
-    /// Leases given up because somebody was about to write to the file.
+    /// Leases given up because somebody was about to write to the file, or the job was stopped.
     leases_broken,
     /// Faults answered with what a mapped file holds.
     file_faults,

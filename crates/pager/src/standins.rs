@@ -230,7 +230,7 @@ impl StandIns {
         }
         let file = key_of(descriptor).ok_or(io::ErrorKind::NotFound)?;
         let lease = Lease::take(descriptor, self.thread)?;
-        let origin = Arc::new(shared.readers.open(descriptor)?);
+        let origin = Arc::new(shared.readers.open_backing(descriptor)?);
         let memory = MemoryFile::new(&name_of(descriptor), lease.len())?;
         let pages = lease.len().div_ceil(PAGE_SIZE as u64);
         let base = {
@@ -285,7 +285,6 @@ impl StandIns {
                     name_of(&file.lease)
                 ));
             }
-            shared.meters.leases_broken.add(1);
             self.give_up(shared, &file);
         }
     }
@@ -300,6 +299,7 @@ impl StandIns {
             return shared.fail("pages of a mapped file cannot be given back".into());
         }
         file.lease.give_up();
+        shared.meters.leases_broken.add(1);
         self.forget(shared, file);
         for link in lock(&file.spaces).iter().filter_map(Weak::upgrade) {
             call(&link);

@@ -12,7 +12,8 @@ mod process;
 
 pub use flags::is_wiped_on_fork;
 pub use maps::{
-    has_shared_memory_beside, mappings_of, maps, FilePart, Mapping, MappingKind, MapsReader,
+    has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping, MappingKind,
+    MapsReader,
 };
 pub use memory::{rollup, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs};

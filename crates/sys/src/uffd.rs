@@ -178,6 +178,23 @@ impl Uffd {
             .map_err(FillError::of)
     }
 
+    /// Whether a page may be filled as one of the process's own: whether it is registered by
+    /// [`Uffd::register`] and not by [`Uffd::register_read_only`]. The page is absent; nobody is woken.
+    ///
+    /// # Errors
+    /// [`FillError::NotMapped`] where it is not; others as for [`Uffd::protect`].
+    pub fn check_private(&self, address: u64) -> Result<(), FillError> {
+        let mut argument = abi::WriteProtect {
+            range: abi::Range {
+                start: address,
+                len: PAGE,
+            },
+            mode: abi::WRITEPROTECT_MODE_DONTWAKE,
+        };
+        self.ioctl(abi::IOC_WRITEPROTECT, &mut argument)
+            .map_err(FillError::of)
+    }
+
     /// Wakes threads that wait for these pages; they look again.
     pub fn wake(&self, start: u64, len: u64) {
         let mut argument = abi::Range { start, len };

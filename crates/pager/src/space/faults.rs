@@ -349,6 +349,9 @@ impl Space {
         let count = self.plan.items.len();
         let fresh = matches!(self.plan.items[0], FillItem::Zero | FillItem::Resident);
         let address = fault.page.address();
+        if self.plan.items[0] == FillItem::Zero && self.is_pending_or_unknown_view(fault)? {
+            return Ok(Some(Later::Event));
+        }
         self.unfold_plan()?;
         let filled = self
             .link

@@ -11,6 +11,7 @@
 //!   sees nothing old when it goes on, and is given the file then.
 
 use super::faults::{Fault, Later};
+use super::files::Content;
 use super::origins::Part;
 use super::{Ended, Space};
 use crate::files::FileRequested;
@@ -23,7 +24,7 @@ use pleat_types::{PageRange, PAGE_SIZE};
 use pleat_wire::message::{Replace, ReplaceItem, Word, FREEZE, REPLACE, REPLACE_MAX, THAW};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A range, the memory that is mapped there, and from where on.
 pub(super) type View = Part<StandIn>;
@@ -60,6 +61,28 @@ impl Stride {
         };
         self.len.max(1)
     }
+}
+
+impl View {
+    /// The same, of the file itself.
+    fn part(&self) -> Part {
+        Part {
+            end: self.end,
+            file: self.file.origin.clone(),
+            offset: self.offset,
+        }
+    }
+}
+
+/// Where the content of a page was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// In the compressed cache, or on its way there.
+    Cache,
+    /// In the kernel's page cache.
+    PageCache,
+    /// On the disk.
+    Disk,
 }
 
 impl Space {
@@ -102,51 +125,32 @@ impl Space {
         urgent: bool,
     ) -> Result<Option<Later>, Ended> {
         let (file, address) = (view.file.clone(), fault.page.address());
+        // Held until the engine knows of the pages.
         let state = file.state();
         if *state == State::Void {
             return self.wait_for_file(fault);
         }
-        self.plan_view(address, view);
-        {
-            let mut engine = self.shared.engine();
-            let first = PageRange::new(file.page_at(view.offset), 1);
-            if !urgent && !engine.has_room() {
-                return Ok(Some(Later::Memory));
-            }
-            let count = self.plan.items.len() as u64;
-            self.plan.items.clear();
-            self.plan.bytes.clear();
-            let range = PageRange::new(first.start, count);
-            engine.read_file(file.space, range, &mut self.plan);
-            super::faults::copy_staged(&self.shared, &self.plan, &mut self.pages);
+        if !self.plan_view(address, view, urgent) {
+            return Ok(Some(Later::Memory));
         }
-        let is_read = self.plan.items[0] == FillItem::File;
-        let same_kind = |item: &&FillItem| (**item == FillItem::File) == is_read;
-        let count = self.plan.items.iter().take_while(same_kind).count();
-        self.plan.items.truncate(count);
-        let mut from_disk = false;
-        if is_read {
-            let part = Part {
-                end: view.end,
-                file: file.origin.clone(),
-                offset: view.offset,
-            };
-            match self.content(&part) {
-                super::files::Content::Bytes { len, is_read } => {
-                    let pages = len.div_ceil(PAGE_SIZE);
-                    self.pages[len..pages * PAGE_SIZE].fill(0);
-                    self.plan.items.truncate(pages);
-                    from_disk = is_read;
-                }
-                super::files::Content::Later(read) => return Ok(Some(Later::File(read))),
-                super::files::Content::Nothing => {
-                    drop(state);
-                    return self.poison(fault);
-                }
+        let source = match self.plan.items[0] {
+            FillItem::File => self.read_view(view),
+            _ => {
+                let start = Instant::now();
+                self.unfold_plan()?;
+                let pages = self.plan.items.len() as u64;
+                self.shared.pace.filled(start.elapsed(), pages);
+                Ok(Source::Cache)
             }
-        } else {
-            self.unfold_plan()?;
-        }
+        };
+        let source = match source {
+            Ok(source) => source,
+            Err(Some(later)) => return Ok(Some(later)),
+            Err(None) => {
+                drop(state);
+                return self.poison(fault);
+            }
+        };
         let bytes = self.plan.items.len() * PAGE_SIZE;
         let filled = match self.link.uffd.copy(address, &self.pages[..bytes]) {
             // The run leaves the mapping: the faulted page alone does not.
@@ -166,19 +170,76 @@ impl Space {
             self.shared.engine().read_done(file.space, range);
         }
         drop(state);
+        self.conclude_view(fault, view, filled, source)
+    }
+
+    /// Plans what a page and perhaps some behind it are filled with, all from memory or all from the file.
+    /// `false`: there is no memory for them.
+    fn plan_view(&mut self, address: u64, view: &View, urgent: bool) -> bool {
+        let page = PAGE_SIZE as u64;
+        let most = self.pages.len() / PAGE_SIZE;
+        let rest = (view.end - address) / page;
+        let in_file = (view.file.len() - view.offset).div_ceil(page);
+        let count = self.stride.of(address, most) as u64;
+        let count = count.min(rest).min(in_file).max(1);
+        let range = PageRange::new(view.file.page_at(view.offset), count);
+        self.plan.items.clear();
+        self.plan.bytes.clear();
+        self.plan.reads.clear();
+        let mut engine = self.shared.engine();
+        if !urgent && !engine.has_room() {
+            return false;
+        }
+        engine.read_file(view.file.space, range, &mut self.plan);
+        // With the engine's lock held; see `try_answer`.
+        super::faults::copy_staged(&self.shared, &self.plan, &mut self.pages);
+        drop(engine);
+        let items = &mut self.plan.items;
+        let is_read = items[0] == FillItem::File;
+        let other = items
+            .iter()
+            .position(|item| (*item == FillItem::File) != is_read);
+        items.truncate(other.unwrap_or(items.len()));
+        true
+    }
+
+    /// Reads the planned run from the file; an error when that has to wait, or, if nothing is named, when
+    /// it cannot be read.
+    fn read_view(&mut self, view: &View) -> Result<Source, Option<Later>> {
+        let start = Instant::now();
+        let (is_read, len) = match self.content(&view.part()) {
+            Content::Bytes { len, is_read } => (is_read, len),
+            Content::Later(read) => return Err(Some(Later::File(read))),
+            Content::Nothing => return Err(None),
+        };
+        let pages = len.div_ceil(PAGE_SIZE);
+        // The rest of a file's last page reads as zeros.
+        self.pages[len..pages * PAGE_SIZE].fill(0);
+        self.plan.items.truncate(pages);
+        if is_read {
+            return Ok(Source::Disk);
+        }
+        self.shared.pace.read(start.elapsed(), pages as u64);
+        Ok(Source::PageCache)
+    }
+
+    /// Deals with every way a fill can end.
+    fn conclude_view(
+        &mut self,
+        fault: &Fault,
+        view: &View,
+        filled: Result<u64, FillError>,
+        source: Source,
+    ) -> Result<Option<Later>, Ended> {
+        let address = fault.page.address();
         match filled {
             Ok(pages) => {
                 self.stride.next = address + pages * PAGE_SIZE as u64;
                 self.shared.meters.stand_in_filled_pages.add(pages);
                 let is_late = fault.is_urgent && self.agent.is_some();
                 self.shared.meters.urgent_faults.add(u64::from(is_late));
-                if is_read {
-                    let part = Part {
-                        end: view.end,
-                        file: file.origin.clone(),
-                        offset: view.offset,
-                    };
-                    self.account(&part, pages, from_disk);
+                if source != Source::Cache {
+                    self.account(&view.part(), pages, source == Source::Disk);
                 }
                 self.shared.tell_costs();
                 Ok(None)
@@ -199,17 +260,30 @@ impl Space {
         }
     }
 
-    /// Leaves as many items in the plan as pages are to be filled at once.
-    fn plan_view(&mut self, address: u64, view: &View) {
-        let page = PAGE_SIZE as u64;
-        let most = self.pages.len() / PAGE_SIZE;
-        let rest = (view.end - address) / page;
-        let in_file = (view.file.len() - view.offset).div_ceil(page);
-        let count = self.stride.of(address, most) as u64;
-        let count = count.min(rest).min(in_file).max(1);
-        self.plan.items.clear();
-        self.plan.reads.clear();
-        self.plan.items.resize(count as usize, FillItem::File);
+    /// A page is about to be filled with zeros. In memory that stands in for a file they would be there
+    /// for every process. Such a mapping that nobody knows of can only be made by calls that bypass the C
+    /// library; it ends the job. `true`: an event is pending, and the fault is to be answered after it.
+    pub(super) fn is_pending_or_unknown_view(&self, fault: &Fault) -> Result<bool, Ended> {
+        if !self.link.has_stand_ins.load(Ordering::Acquire) || self.is_own(fault.page) {
+            return Ok(false);
+        }
+        let address = fault.page.address();
+        match self.link.uffd.check_private(address) {
+            Err(FillError::EventPending) => return Ok(true),
+            // Unmapped since, which the filling finds out; or what it must not be.
+            Err(FillError::NotMapped) => {}
+            _ => return Ok(false),
+        }
+        let pid = self.link.pid.load(Ordering::Acquire);
+        let name = format!("/memfd:{}", pleat_sys::memory_file::NAME);
+        if !procfs::is_named(pid, address, &name).unwrap_or(false) {
+            return Ok(false);
+        }
+        self.shared.fail(format!(
+            "process {pid} has mapped more of a file by a system call that bypasses the C library, which \
+             pleat cannot follow; run it with --no-file-maps"
+        ));
+        Err(Ended)
     }
 
     /// The file is going to be mapped there again.

@@ -107,6 +107,22 @@ pub fn mappings_of(pid: Pid, identity: (u64, u64)) -> io::Result<Vec<FilePart>> 
     Ok(parts)
 }
 
+/// Whether what a process has mapped at an address has a name like this.
+///
+/// # Errors
+/// As for [`MapsReader::read`].
+pub fn is_named(pid: Pid, address: u64, name: &str) -> io::Result<bool> {
+    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let covers = |line: &&[u8]| {
+        let mapping = parse_line(line.trim_ascii_end());
+        mapping.is_some_and(|mapping| (mapping.start..mapping.end).contains(&address))
+    };
+    let mut lines = text.split(|&byte| byte == b'\n');
+    Ok(lines
+        .find(covers)
+        .is_some_and(|line| contains(line, name.as_bytes())))
+}
+
 /// Whether a process may have shared memory other than what is named like this: any mapping that is
 /// shared and on no disk.
 ///
