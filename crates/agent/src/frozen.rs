@@ -7,13 +7,19 @@
 //! one that removes such a mapping in the very moment of its replacement is not kept from it.
 
 use crate::raw::{self, Errno};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use pleat_wire::message::Replace;
 use syscalls::Sysno;
 
 /// How many are inside, or [`FROZEN`].
 static INSIDE: AtomicU32 = AtomicU32::new(0);
 const FROZEN: u32 = 1 << 31;
+/// The process that is frozen. A child that inherits this in the moment has no agent to thaw it, if it was
+/// not forked by the C library.
+static FROZEN_PROCESS: AtomicI32 = AtomicI32::new(0);
+/// So many tenths of a second such a child waits: one of vfork, whose memory is the parent's, is let go by
+/// the parent's agent.
+const CHILD_WAITS: u32 = 20;
 /// How long the agent waits until nobody is inside: so many times a millisecond of its own running time,
 /// for a process may be stopped.
 const PATIENCE: u32 = 20_000;
@@ -23,10 +29,15 @@ pub struct Inside(());
 
 /// Waits until mappings may be changed.
 pub fn enter() -> Inside {
+    let mut waits = 0;
     loop {
         let inside = INSIDE.load(Ordering::Acquire);
         if inside & FROZEN != 0 {
             raw::wait_while(&INSIDE, inside, 100);
+            waits += 1;
+            if waits > CHILD_WAITS && FROZEN_PROCESS.load(Ordering::Acquire) != raw::process() {
+                forget_parent();
+            }
             continue;
         }
         let entered =
@@ -45,6 +56,7 @@ impl Drop for Inside {
 
 /// By the agent: waits until nobody is inside, and lets nobody in.
 pub fn freeze() -> Result<(), Errno> {
+    FROZEN_PROCESS.store(raw::process(), Ordering::Release);
     for _ in 0..PATIENCE {
         match INSIDE.compare_exchange(0, FROZEN, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return Ok(()),

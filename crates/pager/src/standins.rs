@@ -48,6 +48,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::{Duration, Instant};
 
+/// Most files at once: each takes three descriptors.
+const FILES_MAX: usize = 128;
 /// Frames for copies of pages on their way to be folded.
 const FRAMES: u32 = 128;
 /// Each file begins at a multiple of so many pages of the engine's space.
@@ -227,6 +229,9 @@ impl StandIns {
     pub fn open(&self, shared: &Shared, descriptor: &OwnedFd) -> io::Result<Arc<StandIn>> {
         if let Some(found) = self.find(descriptor) {
             return Ok(found);
+        }
+        if lock(&self.files).len() >= FILES_MAX {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
         let file = key_of(descriptor).ok_or(io::ErrorKind::NotFound)?;
         let lease = Lease::take(descriptor, self.thread)?;
