@@ -23,8 +23,12 @@ pub fn kick(shared: &Shared) {
     if shared.engine().frames_wanted() == 0 {
         return;
     }
-    let takers: Vec<Taker> = lock(&shared.links).iter().filter_map(reserve).collect();
     let holders = shared.holders();
+    // It comes here again when it is done.
+    if holders.iter().any(|holder| holder.is_at_work()) {
+        return;
+    }
+    let takers: Vec<Taker> = lock(&shared.links).iter().filter_map(reserve).collect();
     let holders = holders
         .iter()
         .filter_map(|holder| Some((holder, holder.reserve()?)));

@@ -247,6 +247,12 @@ pub trait Holder: Send + Sync {
     /// it is at work already.
     fn reserve(&self) -> Option<(SpaceId, u32)>;
 
+    /// Whether it has pages and is at work on some: nothing is chosen meanwhile. The engine would find
+    /// that nobody else has a page to give, and empty the compressed cache.
+    fn is_at_work(&self) -> bool {
+        false
+    }
+
     /// These pages were chosen; none, and the claim is given back. Does not wait.
     fn take(&self, pages: Vec<PageNo>);
 

@@ -122,6 +122,10 @@ impl Holder for StandIns {
         Some((self.space, room as u32))
     }
 
+    fn is_at_work(&self) -> bool {
+        self.is_busy.load(Ordering::Acquire) || self.slots.available() == 0
+    }
+
     fn take(&self, pages: Vec<PageNo>) {
         if pages.is_empty() {
             return self.is_busy.store(false, Ordering::Release);
