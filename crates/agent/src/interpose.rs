@@ -4,10 +4,12 @@
 //! MADV_FREE becomes MADV_DONTNEED, because a freed page that is written again raises no fault and
 //! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks. `mmap`,
 //! so that large mappings are managed before they are filled: the kernel tells nobody of new ones; and
-//! so that large private mappings of files become memory that can be folded (see `files`). `mremap`,
-//! for such a mapping cannot grow.
+//! so that large mappings of files become memory that can be folded (see `files`). `mremap`, for such a
+//! mapping cannot grow. `mprotect` and `pkey_mprotect`: memory that stands in for a file that is only read
+//! cannot become writable. These four and `munmap` also because the file may be mapped again in its place
+//! (see `frozen`).
 
-use crate::{area, files, serve, threads};
+use crate::{area, files, frozen, serve, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use syscalls::Sysno;
@@ -163,8 +165,12 @@ pub unsafe extern "C" fn mmap(
         fd as usize,
         offset as usize,
     ];
-    // SAFETY: the caller's arguments.
-    match unsafe { crate::raw::call(Sysno::mmap, arguments) } {
+    let mapped = {
+        let _inside = (flags & libc::MAP_FIXED != 0).then(frozen::enter);
+        // SAFETY: the caller's arguments.
+        unsafe { crate::raw::call(Sysno::mmap, arguments) }
+    };
+    match mapped {
         Ok(address) => {
             if is_heap && len >= ANNOUNCED_MIN && area::is_managed() {
                 area::ring(area::Doorbell::Mapping);
@@ -217,7 +223,8 @@ pub unsafe extern "C" fn mremap(
     flags: c_int,
     target: *mut c_void,
 ) -> *mut c_void {
-    if new_len > old_len && files::is_filled_from_file(start as usize, old_len) {
+    // With no old length what is shared would be mapped once more.
+    if new_len > old_len && files::is_filled_from_file(start as usize, old_len.max(1)) {
         return fail(libc::ENOMEM) as isize as *mut c_void;
     }
     // Without these flags the caller has given no target.
@@ -226,10 +233,78 @@ pub unsafe extern "C" fn mremap(
         _ => target as usize,
     };
     let arguments = [start as usize, old_len, new_len, flags as usize, target, 0];
+    let _inside = frozen::enter();
     // SAFETY: the caller's arguments.
     match unsafe { crate::raw::call(Sysno::mremap, arguments) } {
-        Ok(address) => address as *mut c_void,
+        Ok(address) => {
+            files::note_moved(start as usize, address, old_len.max(new_len));
+            address as *mut c_void
+        }
         Err(errno) => fail(errno) as isize as *mut c_void,
+    }
+}
+
+/// As the C library's.
+///
+/// # Safety
+/// As for the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn munmap(start: *mut c_void, len: usize) -> c_int {
+    let _inside = frozen::enter();
+    // SAFETY: the caller's arguments.
+    match unsafe { crate::raw::call(Sysno::munmap, [start as usize, len, 0, 0, 0, 0]) } {
+        Ok(_) => 0,
+        Err(errno) => fail(errno),
+    }
+}
+
+/// As the C library's. What stands in for a file that was opened for reading cannot become writable, as
+/// the file's own mapping could not.
+///
+/// # Safety
+/// As for the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn mprotect(start: *mut c_void, len: usize, protection: c_int) -> c_int {
+    let arguments = [start as usize, len, protection as usize, 0, 0, 0];
+    // SAFETY: the caller's arguments.
+    unsafe { protect(Sysno::mprotect, arguments) }
+}
+
+/// As [`mprotect`].
+///
+/// # Safety
+/// As for the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn pkey_mprotect(
+    start: *mut c_void,
+    len: usize,
+    protection: c_int,
+    key: c_int,
+) -> c_int {
+    let [start, protection] = [start as usize, protection as usize];
+    // As the C library does it.
+    let (number, key) = match key {
+        -1 => (Sysno::mprotect, 0),
+        _ => (Sysno::pkey_mprotect, key as usize),
+    };
+    // SAFETY: the caller's arguments.
+    unsafe { protect(number, [start, len, protection, key, 0, 0]) }
+}
+
+/// # Safety
+/// As for [`mprotect`].
+unsafe fn protect(number: Sysno, arguments: [usize; 6]) -> c_int {
+    let [start, len, protection, ..] = arguments;
+    let is_write = protection as i32 & libc::PROT_WRITE != 0;
+    // Asked outside, for the answer may have to wait.
+    if is_write && files::stands_in(start, len) {
+        return fail(libc::EACCES);
+    }
+    let _inside = frozen::enter();
+    // SAFETY: the caller's arguments.
+    match unsafe { crate::raw::call(number, arguments) } {
+        Ok(_) => 0,
+        Err(errno) => fail(errno),
     }
 }
 
@@ -244,6 +319,11 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
         libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => (advice, POPULATED_MAX),
         other => (other, len),
     };
+    // What stands in for a file is punched out page by page.
+    let is_huge = matches!(advice, libc::MADV_HUGEPAGE | libc::MADV_COLLAPSE);
+    if is_huge && files::stands_in(start as usize, len) {
+        return 0;
+    }
     let mut done = 0;
     loop {
         let part = step.min(len - done);

@@ -13,6 +13,7 @@
 
 mod area;
 mod files;
+mod frozen;
 mod interpose;
 mod raw;
 mod serve;

@@ -2,10 +2,10 @@
 
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
-use crate::take;
+use crate::{frozen, take};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pleat_wire::control::{Control, WIPED_MAX};
-use pleat_wire::message::{self, Guard, Hello, Prepare, Prepared, Take, PACKET_MAX};
+use pleat_wire::message::{self, Guard, Hello, Prepare, Prepared, Replace, Take, Word, PACKET_MAX};
 use pleat_wire::{uffd, PAGE};
 use syscalls::Sysno;
 
@@ -52,6 +52,7 @@ pub fn await_ready() -> bool {
 pub fn forget_parent() {
     CONTROL.store(0, Ordering::Release);
     READY.store(0, Ordering::Release);
+    frozen::forget_parent();
 }
 
 /// Notes that a range is wiped in forked children.
@@ -103,10 +104,26 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
                 }
             }
             message::GUARD => guard(&packet.read()),
+            message::FREEZE => done(socket, frozen::freeze()),
+            message::REPLACE => {
+                let command: Replace = packet.read();
+                let file = fd.ok_or(libc::EBADF);
+                done(socket, file.and_then(|fd| frozen::replace(&command, fd)));
+                fd.into_iter().for_each(raw::close);
+            }
+            message::THAW => frozen::thaw(),
             message::RELEASE if tools.is_none() => raw::end_thread(),
             _ => raw::die(b"pleat: the agent got a message it does not know; ending the process\n"),
         }
     }
+}
+
+fn done(socket: i32, result: Result<(), Errno>) {
+    let answer = Word {
+        kind: message::DONE,
+        error: result.err().unwrap_or(0),
+    };
+    send(socket, &answer, &[]);
 }
 
 /// Without fork events, managed memory is kept from children: one that touches it gets SIGSEGV instead
@@ -276,35 +293,16 @@ impl Packet {
 
     /// Waits for a packet; returns the descriptor that came with it. No supervisor, no process.
     fn receive(&mut self, socket: i32) -> Option<i32> {
-        let mut part = libc::iovec {
-            iov_base: self.bytes.as_mut_ptr().cast(),
-            iov_len: PACKET_MAX,
-        };
-        let mut space = [0u64; 8];
-        // SAFETY: msghdr is plain data; every pointer in it is valid during the call.
-        let (length, used) = unsafe {
-            let mut header: libc::msghdr = core::mem::zeroed();
-            header.msg_iov = &mut part;
-            header.msg_iovlen = 1;
-            header.msg_control = space.as_mut_ptr().cast();
-            header.msg_controllen = core::mem::size_of_val(&space);
-            let pointer = (&raw mut header) as usize;
-            let flags = libc::MSG_CMSG_CLOEXEC as usize;
-            loop {
-                let got = raw::call(Sysno::recvmsg, [socket as usize, pointer, flags, 0, 0, 0]);
-                match got {
-                    Err(libc::EINTR) => {}
-                    Ok(n) if n >= 4 => break (n, header.msg_controllen as usize),
-                    _ => raw::die(
-                        b"pleat: the supervisor is gone, and memory of this process with it; \
-                          ending the process\n",
-                    ),
-                }
-            }
+        // SAFETY: the buffer is of that size.
+        let got = unsafe { receive(socket, self.bytes.as_mut_ptr().cast(), PACKET_MAX) };
+        let Some((length, descriptor)) = got.filter(|(length, _)| *length >= 4) else {
+            raw::die(
+                b"pleat: the supervisor is gone, and memory of this process with it; \
+                  ending the process\n",
+            );
         };
         self.length = length;
-        let descriptor = 16; // after struct cmsghdr
-        (used >= descriptor + 4).then(|| space[2] as u32 as i32)
+        descriptor
     }
 
     fn kind(&self) -> u32 {
@@ -322,6 +320,41 @@ impl Packet {
             core::ptr::read(start.cast::<T>())
         }
     }
+}
+
+/// Waits for a packet, and the descriptor that comes with it if there is one; `None` when the other side
+/// is gone.
+///
+/// # Safety
+/// `bytes` points to `size` writable bytes, for which any value is valid.
+pub unsafe fn receive(socket: i32, bytes: *mut u8, size: usize) -> Option<(usize, Option<i32>)> {
+    let mut part = libc::iovec {
+        iov_base: bytes.cast(),
+        iov_len: size,
+    };
+    let mut space = [0u64; 8];
+    // SAFETY: msghdr is plain data; every pointer in it is valid during the call.
+    let (length, used) = unsafe {
+        let mut header: libc::msghdr = core::mem::zeroed();
+        header.msg_iov = &mut part;
+        header.msg_iovlen = 1;
+        header.msg_control = space.as_mut_ptr().cast();
+        header.msg_controllen = core::mem::size_of_val(&space);
+        let pointer = (&raw mut header) as usize;
+        let flags = libc::MSG_CMSG_CLOEXEC as usize;
+        loop {
+            match raw::call(Sysno::recvmsg, [socket as usize, pointer, flags, 0, 0, 0]) {
+                Err(libc::EINTR) => {}
+                Ok(n) if n > 0 => break (n, header.msg_controllen as usize),
+                _ => return None,
+            }
+        }
+    };
+    let descriptor = 16; // after struct cmsghdr
+    Some((
+        length,
+        (used >= descriptor + 4).then(|| space[2] as u32 as i32),
+    ))
 }
 
 /// Sends one packet with descriptors; a supervisor that is gone is noticed by the next receive.

@@ -230,7 +230,8 @@ pub struct RunArgs {
     pub no_swap: bool,
 
     /// Leave mapped files as they are. Else large private mappings that can be written to become memory,
-    /// filled from the file, which is folded like any other
+    /// filled from the file, which is folded like any other; and memory of pleat's stands in for files
+    /// that are mapped shared and only read, as long as nobody opens them for writing
     #[arg(long)]
     pub no_file_maps: bool,
 

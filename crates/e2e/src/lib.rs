@@ -44,5 +44,5 @@ pub use walk::Listing;
 
 /// The signals that tests send.
 pub mod signal {
-    pub use libc::{SIGINT, SIGKILL, SIGTERM};
+    pub use libc::{SIGCONT, SIGINT, SIGKILL, SIGTERM, SIGTSTP};
 }

@@ -40,6 +40,14 @@ impl Machine {
             .then(|| BUILT.get_or_init(build).clone())
     }
 
+    /// The program that maps files to read them, as [`Machine::torture`].
+    pub fn readonly(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        let build = || compile("readonly", &[self.program("readonly.c")]);
+        self.installed(&["cc"])
+            .then(|| BUILT.get_or_init(build).clone())
+    }
+
     /// Whether all these programs are in PATH; says SKIP when one is not.
     pub fn installed(&self, programs: &[&str]) -> bool {
         let missing: Vec<&str> = programs.iter().copied().filter(|p| !in_path(p)).collect();

@@ -115,7 +115,9 @@ impl Engine {
         }
         let chosen = out.len() - first;
         self.cache.totals.chosen_pages += chosen as u64;
-        let could = takers.iter().any(|&(_, most)| most > 0) && !is_waiting;
+        let could = takers.iter().any(|&(_, most)| most > 0)
+            && !is_waiting
+            && !self.files_are_at_work(takers, &oldest);
         self.starved = chosen == 0 && want > 0 && could;
         if self.starved {
             self.cache_must_give(want as u64);
@@ -167,6 +169,21 @@ impl Engine {
         heads.any(|(&(other, _), head)| {
             let age = |stamp| self.cache.clock - self.rank(other, stamp);
             head.is_some_and(|(_, stamp)| age(stamp) > limit) && kind(other) != kind(space)
+        })
+    }
+
+    /// Whether pages of files are just being taken, and more are to be had when that is done. (Unlike a
+    /// process, which may be stopped, who takes those goes on.)
+    fn files_are_at_work(
+        &self,
+        takers: &[(SpaceId, u32)],
+        oldest: &[Option<(PageNo, u64)>],
+    ) -> bool {
+        let mut heads = takers.iter().zip(oldest);
+        heads.any(|(&(id, most), head)| {
+            let space = self.spaces.get(&id);
+            let is_file = space.is_some_and(|space| space.backed == Backed::ByFile);
+            is_file && most == 0 && head.is_some()
         })
     }
 

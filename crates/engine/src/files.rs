@@ -6,7 +6,7 @@
 //! is clean.
 
 use pleat_policy::Backed;
-use pleat_types::{PageNo, PageRange, SpaceId};
+use pleat_types::{PageNo, PageRange, SpaceId, PAGE_SIZE};
 
 use crate::bodies::Home;
 use crate::table::PageState;
@@ -31,6 +31,13 @@ impl Engine {
             };
             plan.items.push(folded.unwrap_or(FillItem::File));
         }
+    }
+
+    /// Whether there is memory for a page that is not urgent. Somebody who finds none waits for it.
+    pub fn has_room(&mut self) -> bool {
+        let has_room = self.grantable_bytes() >= PAGE_SIZE as i64;
+        self.cache.totals.fault_no_memory += u64::from(!has_room);
+        has_room
     }
 
     /// The kernel has the pages of this range now: resident and youngest. Each counts as wanted: what

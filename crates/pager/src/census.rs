@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -281,14 +282,29 @@ impl Process {
         }
     }
 
+    /// Whether all shared memory that the process has is pleat's. Where it has other, too, all is counted
+    /// as its own, which can only be too much.
+    fn has_only_stand_ins(&self, pid: i32) -> bool {
+        match &self.stage {
+            Stage::Managed(link) if link.has_stand_ins.load(Ordering::Acquire) => {
+                procfs::has_shared_memory_beside(pid, "pleat").is_ok_and(|has| !has)
+            }
+            _ => false,
+        }
+    }
+
     fn sample_status(&mut self, pid: i32) {
         if let Ok(status) = procfs::status(pid) {
             let staging = match &self.stage {
                 Stage::Managed(link) => staging_of(link),
                 _ => 0,
             };
-            self.extra_bytes =
-                status.rss_shmem_bytes.saturating_sub(staging) + kernel_bytes(&status);
+            // What stands in for files is counted once, as the supervisor's.
+            let shared = match self.has_only_stand_ins(pid) {
+                true => 0,
+                false => status.rss_shmem_bytes.saturating_sub(staging),
+            };
+            self.extra_bytes = shared + kernel_bytes(&status);
         }
     }
 }

@@ -6,6 +6,7 @@
 //! on the state of any page: a read names a file and a place in it.
 
 use crate::shared::{lock, Link, Shared};
+use crate::standins::StandIn;
 use pleat_sys::channel::Channel;
 use pleat_sys::source::Source;
 use pleat_types::PAGE_SIZE;
@@ -13,7 +14,7 @@ use pleat_wire::message::{FileAnswer, FileRequest, FILE_ANSWER};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
@@ -32,6 +33,9 @@ pub struct Origin {
     #[cfg(test)]
     pub number: u64,
     source: Option<Source>,
+    /// Its pages are never written anywhere else: what a read costs is what a page costs that the
+    /// compressed cache has not kept.
+    is_backing: bool,
     /// What was read ahead since faults have come in sequence.
     ahead: Mutex<Range<u64>>,
     /// How many are open, this one included.
@@ -51,6 +55,7 @@ impl Origin {
         Origin {
             number,
             source: None,
+            is_backing: false,
             ahead: Mutex::new(0..0),
             open: Arc::new(AtomicU64::new(1)),
         }
@@ -109,6 +114,8 @@ pub struct FileRequested {
     pub request: FileRequest,
     /// The file.
     pub origin: Option<Arc<Origin>>,
+    /// What stands in for it.
+    pub stand_in: Option<Arc<StandIn>>,
     /// Where the answer goes.
     pub channel: Channel,
 }
@@ -116,17 +123,17 @@ pub struct FileRequested {
 impl FileRequested {
     /// Answers. If nobody hears it, nobody is concerned: the thread and its address space are gone.
     pub fn answer(&self, yes: bool) {
-        answer(&self.channel, yes);
+        answer(&self.channel, yes, None);
     }
 }
 
-/// Answers a thread that has mapped a file, or asks whether it has.
-pub fn answer(channel: &Channel, yes: bool) {
+/// Answers a thread that has mapped a file, or asks whether it has; or lends it memory.
+pub fn answer(channel: &Channel, yes: bool, memory: Option<RawFd>) {
     let answer = FileAnswer {
         kind: FILE_ANSWER,
         yes: u32::from(yes),
     };
-    let _ = channel.send(pleat_sys::bytes_of(&answer), None);
+    let _ = channel.send(pleat_sys::bytes_of(&answer), memory);
 }
 
 /// What a read has brought.
@@ -179,10 +186,21 @@ impl Readers {
             #[cfg(test)]
             number: 0,
             source: None,
+            is_backing: false,
             ahead: Mutex::new(0..0),
             open: self.open.clone(),
         };
         origin.source = Some(Source::open(descriptor)?);
+        Ok(origin)
+    }
+
+    /// As [`Readers::open`], a file whose pages come from it again whenever they are gone.
+    ///
+    /// # Errors
+    /// As [`Readers::open`].
+    pub fn open_backing(&self, descriptor: &OwnedFd) -> io::Result<Origin> {
+        let mut origin = self.open(descriptor)?;
+        origin.is_backing = true;
         Ok(origin)
     }
 
@@ -250,8 +268,11 @@ fn run(shared: &Arc<Shared>) {
                 let start = Instant::now();
                 let result = read(&origin, offset, len);
                 shared.meters.file_reads.add(1);
-                let took = start.elapsed().as_micros() as u64;
-                shared.meters.file_read_us.add(took);
+                let took = start.elapsed();
+                shared.meters.file_read_us.add(took.as_micros() as u64);
+                if origin.is_backing {
+                    shared.pace.read(took, (len / PAGE_SIZE) as u64);
+                }
                 lock(&link.mail).file_reads.push(FileRead { id, result });
                 link.bell.ring();
             }

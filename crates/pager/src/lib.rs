@@ -8,6 +8,7 @@
 //! - folding threads (`fold`) compress what was taken away, a writing thread (`write`, `collect`)
 //!   moves the oldest to the swap file (`store`); `reclaim` chooses what goes next;
 //! - reading threads (`files`) read what programs have mapped and is not in the page cache;
+//! - `standins` has shared memory in the place of files that programs map to read, and a thread of its own;
 //! - `record` writes a trace of the job's faults, if asked to.
 //!
 //! What has nothing to do with processes serves other faces too, as [`Holder`]s of pages: [`Shared`] is what
@@ -30,6 +31,7 @@ mod record;
 mod report;
 mod shared;
 mod space;
+mod standins;
 mod store;
 mod strain;
 mod supervisor;

@@ -80,6 +80,16 @@ meters! {
     registered_mappings,
     /// Private mappings of files that became memory which can be folded.
     file_mappings,
+    /// Shared mappings of files, only read, in whose place there is memory which can be folded.
+    stand_in_mappings,
+    /// Pages of these filled, from the compressed cache or from the file.
+    stand_in_filled_pages,
+    /// Pages of these taken away.
+    stand_in_taken_pages,
+    /// Leases taken on files for these.
+    leases,
+    /// Leases given up because somebody was about to write to the file, or the job was stopped.
+    leases_broken,
     /// Faults answered with what a mapped file holds.
     file_faults,
     /// Pages filled from mapped files, those that came along included.

@@ -248,7 +248,7 @@ impl Shared {
     }
 }
 
-/// Somebody beside processes whose pages can be taken away: a mount.
+/// Somebody beside processes whose pages can be taken away: a mount, memory that stands in for files.
 pub trait Holder: Send + Sync {
     /// Its space.
     fn space(&self) -> SpaceId;
@@ -357,6 +357,8 @@ pub struct Mail {
     pub alone: bool,
     /// Threads of the program that have mapped a file, or ask whether they have.
     pub files: Vec<FileRequested>,
+    /// Memory of a file is void that this space may have mapped.
+    pub give_back: bool,
     /// Reads of mapped files that have ended.
     pub file_reads: Vec<FileRead>,
 }
@@ -379,6 +381,8 @@ pub struct Link {
     pub parent: Option<Weak<Link>>,
     /// Spaces forked from it that live.
     pub children: AtomicU64,
+    /// It maps memory that stands in for a file, or did.
+    pub has_stand_ins: AtomicBool,
     /// Its address space is gone, or is to be given up.
     pub ended: AtomicBool,
 }
@@ -395,6 +399,7 @@ impl Link {
             take: Mutex::new(TakeState::default()),
             parent,
             children: AtomicU64::new(0),
+            has_stand_ins: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
     }

@@ -6,7 +6,9 @@ pub mod channel;
 pub mod guard;
 pub mod inherited;
 pub mod keeper;
+pub mod lease;
 pub mod limits;
+pub mod memory_file;
 pub mod process;
 pub mod procfs;
 pub mod ring;
@@ -48,3 +50,7 @@ unsafe impl Plain for pleat_wire::message::Taken {}
 unsafe impl Plain for pleat_wire::message::FileRequest {}
 // SAFETY: two u32.
 unsafe impl Plain for pleat_wire::message::FileAnswer {}
+// SAFETY: two u32, and items of three u64 and two u32.
+unsafe impl Plain for pleat_wire::message::Replace {}
+// SAFETY: a u32 and an i32.
+unsafe impl Plain for pleat_wire::message::Word {}

@@ -11,7 +11,10 @@ mod pagemap;
 mod process;
 
 pub use flags::is_wiped_on_fork;
-pub use maps::{maps, Mapping, MappingKind, MapsReader};
+pub use maps::{
+    has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping, MappingKind,
+    MapsReader,
+};
 pub use memory::{rollup, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs};
 pub use process::{

@@ -85,9 +85,23 @@ impl Uffd {
     /// EBUSY when another userfaultfd has the range, EINVAL when it cannot be managed, ENOMEM or
     /// ESRCH when the mapping or address space is gone.
     pub fn register(&self, start: u64, len: u64) -> io::Result<()> {
+        let mode = abi::REGISTER_MODE_MISSING | abi::REGISTER_MODE_WP;
+        self.register_for(start, len, mode)
+    }
+
+    /// As [`Uffd::register`], of memory that is never protected against writing: pages of it that exist
+    /// are mapped by the kernel together with their neighbours.
+    ///
+    /// # Errors
+    /// As [`Uffd::register`].
+    pub fn register_read_only(&self, start: u64, len: u64) -> io::Result<()> {
+        self.register_for(start, len, abi::REGISTER_MODE_MISSING)
+    }
+
+    fn register_for(&self, start: u64, len: u64, mode: u64) -> io::Result<()> {
         let mut argument = abi::Register {
             range: abi::Range { start, len },
-            mode: abi::REGISTER_MODE_MISSING | abi::REGISTER_MODE_WP,
+            mode,
             ioctls: 0,
         };
         self.ioctl(abi::IOC_REGISTER, &mut argument)
@@ -164,6 +178,23 @@ impl Uffd {
             .map_err(FillError::of)
     }
 
+    /// Whether a page may be filled as one of the process's own: whether it is registered by
+    /// [`Uffd::register`] and not by [`Uffd::register_read_only`]. The page is absent; nobody is woken.
+    ///
+    /// # Errors
+    /// [`FillError::NotMapped`] where it is not; others as for [`Uffd::protect`].
+    pub fn check_private(&self, address: u64) -> Result<(), FillError> {
+        let mut argument = abi::WriteProtect {
+            range: abi::Range {
+                start: address,
+                len: PAGE,
+            },
+            mode: abi::WRITEPROTECT_MODE_DONTWAKE,
+        };
+        self.ioctl(abi::IOC_WRITEPROTECT, &mut argument)
+            .map_err(FillError::of)
+    }
+
     /// Wakes threads that wait for these pages; they look again.
     pub fn wake(&self, start: u64, len: u64) {
         let mut argument = abi::Range { start, len };
@@ -175,6 +206,11 @@ impl Uffd {
     pub fn is_dead(&self) -> bool {
         // Page 0 is never mapped, so this never fills anything.
         matches!(self.zero(0, PAGE), Err(FillError::Dead))
+    }
+
+    /// Whether an address space event waits to be read, or is under way.
+    pub fn is_event_pending(&self) -> bool {
+        matches!(self.zero(0, PAGE), Err(FillError::EventPending))
     }
 
     /// Reads the messages that wait, at most [`BATCH`], without blocking.

@@ -174,12 +174,69 @@ pub const ASK_FILE: u32 = 9;
 /// Supervisor to program: a [`FileAnswer`].
 pub const FILE_ANSWER: u32 = 10;
 
+/// Program to supervisor: a [`FileRequest`] with the file's descriptor. May shared memory of the
+/// supervisor's stand in its place? With a yes comes the memory's descriptor.
+pub const BORROW: u32 = 11;
+/// The same, once that memory is mapped, not accessible yet: its pages are to be filled from now on.
+pub const MAP_STAND_IN: u32 = 12;
+/// As [`ASK_FILE`]: does anything of this range stand in for a file?
+pub const ASK_STAND_IN: u32 = 17;
+/// Supervisor to agent, a [`Word`]: let no thread of the program change mappings by the C library.
+pub const FREEZE: u32 = 13;
+/// Agent to supervisor, a [`Word`]: nobody does now; or, after a [`Replace`], it is done.
+pub const DONE: u32 = 14;
+/// Supervisor to agent: a [`Replace`], with the descriptor of a file.
+pub const REPLACE: u32 = 15;
+/// Supervisor to agent, a [`Word`]: mappings may be changed again. Has no answer.
+pub const THAW: u32 = 16;
+
+/// A message that says no more than its kind, or how it ended.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Word {
+    /// [`FREEZE`], [`DONE`], [`THAW`].
+    pub kind: u32,
+    /// 0, or an errno.
+    pub error: i32,
+}
+
+/// Most ranges in one [`Replace`].
+pub const REPLACE_MAX: usize = 24;
+
+/// One range of a [`Replace`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReplaceItem {
+    /// First address.
+    pub address: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// `PROT_*`.
+    pub protection: u32,
+    /// Unused.
+    pub reserved: u32,
+}
+
+/// "Map that file, shared, over these ranges": between [`FREEZE`] and [`THAW`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Replace {
+    /// [`REPLACE`].
+    pub kind: u32,
+    /// How many of `items` count.
+    pub count: u32,
+    /// Where.
+    pub items: [ReplaceItem; REPLACE_MAX],
+}
+
 /// "Fill this range from that file": it is fresh anonymous memory that nobody knows of yet. Or only a
 /// question ([`ASK_FILE`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileRequest {
-    /// [`MAP_FILE`] or [`ASK_FILE`].
+    /// [`MAP_FILE`], [`ASK_FILE`], [`BORROW`], [`MAP_STAND_IN`] or [`ASK_STAND_IN`].
     pub kind: u32,
     /// Thread id of the asking process's agent: it tells this address space from that before an exec.
     pub agent_thread: i32,

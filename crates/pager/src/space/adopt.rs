@@ -119,6 +119,7 @@ impl Space {
         for mapping in &mappings {
             if mapping.start > at {
                 self.origins.cut(at, mapping.start);
+                self.views.cut(at, mapping.start);
                 engine.forget(self.link.id, PageRange::of_addresses(at, mapping.start));
             }
             at = at.max(mapping.end);
@@ -126,6 +127,7 @@ impl Space {
         let end = 1 << 47;
         if at < end {
             self.origins.cut(at, end);
+            self.views.cut(at, end);
             engine.forget(self.link.id, PageRange::of_addresses(at, end));
         }
         drop(engine);

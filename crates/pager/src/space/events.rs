@@ -62,6 +62,7 @@ impl Space {
                 Message::Unmap { start, end } => {
                     self.unregister(start, end);
                     self.origins.cut(start, end);
+                    self.views.cut(start, end);
                     self.forget(start, end);
                 }
                 Message::Remap { from, to, len } => {
@@ -80,7 +81,7 @@ impl Space {
             }
         }
         // Held on for forks that are announced, until they are over.
-        self.hold_for_forks();
+        self.hold_commands();
         while let Some(fault) = self.faults.pop_front() {
             self.meet(fault)?;
         }
@@ -96,8 +97,11 @@ impl Space {
     fn remap(&mut self, from: u64, to: u64, len: u64) {
         let pages = PageRange::of_addresses(from, from + len).len();
         self.unregister(to, to + len);
-        self.registered.insert(to, to + len);
+        if !self.views.touches(from, from + len) {
+            self.registered.insert(to, to + len);
+        }
         self.origins.copy(from, to, len);
+        self.views.copy(from, to, len);
         let (from, to) = (PageNo::of_address(from), PageNo::of_address(to));
         self.shared.engine().remap(self.link.id, from, to, pages);
     }

@@ -60,6 +60,8 @@ pub(super) enum Later {
     Reading(u64),
     /// The page, or another beside it, is read from a mapped file; which read.
     File(u64),
+    /// The file is to be mapped again where memory stood in for it.
+    GiveBack,
 }
 
 /// What a fault on one of the doorbell pages announces.
@@ -95,6 +97,8 @@ impl Fault {
             Later::Leaving => Some(Duration::from_millis(5)),
             Later::Memory => Some(Duration::from_micros(500)),
             Later::Reading(_) | Later::File(_) => None,
+            // Called when it is done; asked meanwhile whether there is still an agent to do it.
+            Later::GiveBack => Some(Duration::from_secs(1)),
         }
     }
 }
@@ -112,7 +116,7 @@ impl Space {
             Some(Doorbell::Mapping) => self.newcomers.push(fault),
             Some(Doorbell::Forked) => {
                 self.forks.over(fault.thread);
-                self.hold_for_forks();
+                self.hold_commands();
                 self.answer(fault)?;
             }
             _ => self.answer(fault)?,
@@ -197,7 +201,7 @@ impl Space {
                         self.shared.starving.fetch_add(1, Ordering::AcqRel);
                         reclaim::kick(&self.shared);
                     }
-                    Later::Reading(_) | Later::File(_) => {}
+                    Later::Reading(_) | Later::File(_) | Later::GiveBack => {}
                 }
                 self.deferred.push(Fault { why, ..fault });
             }
@@ -222,6 +226,15 @@ impl Space {
         }
         if self.is_beacon(fault.page) {
             return self.answer_own(fault, self.link.id.0.wrapping_add(1));
+        }
+        if let Some(view) = self.views.at(fault.page.address()) {
+            return self.fill_view(fault, &view, urgent);
+        }
+        if fault.why == Later::GiveBack {
+            // The file is mapped there now, or whatever the program wanted: the thread is to look again.
+            let address = fault.page.address();
+            self.link.uffd.wake(address, PAGE_SIZE as u64);
+            return Ok(None);
         }
         if let Some(why) = self.check_wiped(fault)? {
             return Ok(Some(why));
@@ -336,6 +349,19 @@ impl Space {
         let count = self.plan.items.len();
         let fresh = matches!(self.plan.items[0], FillItem::Zero | FillItem::Resident);
         let address = fault.page.address();
+        if self.plan.items[0] == FillItem::Zero && self.is_pending_or_unknown_view(fault)? {
+            return Ok(Some(Later::Event));
+        }
+        self.unfold_plan()?;
+        let filled = self
+            .link
+            .uffd
+            .copy(address, &self.pages[..count * PAGE_SIZE]);
+        self.conclude(fault, filled, count, fresh)
+    }
+
+    /// Makes the pages of the planned run, but for staged ones, which are there already.
+    pub(super) fn unfold_plan(&mut self) -> Result<(), Ended> {
         // Zeros are copied like anything else. The kernel's page of zeros would do for a read, but a
         // later write would then take memory without asking.
         for (item, page) in self
@@ -347,7 +373,7 @@ impl Space {
             let page: &mut Page = page.try_into().expect("a chunk is a page");
             match *item {
                 FillItem::Staged(_) => {}
-                FillItem::File => unreachable!("the engine knows no page of a program as a file's"),
+                FillItem::File => unreachable!("what is read from a file is not planned so"),
                 FillItem::Zero | FillItem::Resident => page.fill(0),
                 FillItem::Same(word) => self.press.folder().fill_same(word, page),
                 FillItem::Packed {
@@ -369,11 +395,7 @@ impl Space {
                 }
             }
         }
-        let filled = self
-            .link
-            .uffd
-            .copy(address, &self.pages[..count * PAGE_SIZE]);
-        self.conclude(fault, filled, count, fresh)
+        Ok(())
     }
 
     /// Deals with every way a fill can end.
@@ -488,7 +510,7 @@ impl Space {
     }
 }
 
-fn copy_staged(shared: &Shared, plan: &FillPlan, pages: &mut [u8]) {
+pub(super) fn copy_staged(shared: &Shared, plan: &FillPlan, pages: &mut [u8]) {
     for (item, page) in plan.items.iter().zip(pages.chunks_exact_mut(PAGE_SIZE)) {
         if let FillItem::Staged(slot) = item {
             shared.with_slot(*slot, |frame| page.copy_from_slice(frame));

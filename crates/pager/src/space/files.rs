@@ -22,9 +22,9 @@ use super::{Ended, Space};
 use crate::files::{FileRead, FileRequested, Origin, Task};
 use pleat_engine::FillItem;
 use pleat_sys::procfs;
-use pleat_sys::uffd::FillError;
+use pleat_sys::uffd::{FillError, Uffd};
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
-use pleat_wire::message::{FileRequest, ASK_FILE};
+use pleat_wire::message::{FileRequest, ASK_FILE, ASK_STAND_IN, MAP_STAND_IN};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -32,6 +32,14 @@ use std::sync::Arc;
 const SETTLE_MAX: u32 = 10_000;
 /// Runs from this length on are taken for a part of a longer sequence.
 const SEQUENCE_MIN: usize = 8;
+
+/// Whether an event is pending, asked of no range.
+pub(super) fn pending(uffd: &Uffd) -> Result<(), FillError> {
+    match uffd.is_event_pending() {
+        true => Err(FillError::EventPending),
+        false => Ok(()),
+    }
+}
 
 /// A read under way.
 struct Reading {
@@ -66,7 +74,7 @@ impl Reading {
 }
 
 /// What there is to fill a page with.
-enum Content {
+pub(super) enum Content {
     /// So many bytes in `pages`, at least one.
     Bytes {
         /// How many.
@@ -85,15 +93,27 @@ impl Space {
     /// knows of yet; or it asks about a range.
     pub(super) fn meet_file_request(&mut self, asked: FileRequested) -> Result<(), Ended> {
         let FileRequest { address, len, .. } = asked.request;
-        if asked.request.kind == ASK_FILE {
-            self.settle(address)?;
-            asked.answer(self.origins.touches(address, address.saturating_add(len)));
-            return Ok(());
-        }
-        let agrees = self.adopt_file(&asked)?;
-        if agrees {
-            self.shared.meters.file_mappings.add(1);
-        }
+        let end = address.saturating_add(len);
+        let agrees = match asked.request.kind {
+            ASK_FILE | ASK_STAND_IN => {
+                // Refused everywhere while an event is pending.
+                self.settle(pending)?;
+                let is_private = self.origins.touches(address, end);
+                let is_file = is_private && asked.request.kind == ASK_FILE;
+                is_file || self.views.touches(address, end)
+            }
+            MAP_STAND_IN => {
+                let agrees = self.adopt_stand_in(&asked)?;
+                let meters = &self.shared.meters;
+                meters.stand_in_mappings.add(u64::from(agrees));
+                agrees
+            }
+            _ => {
+                let agrees = self.adopt_file(&asked)?;
+                self.shared.meters.file_mappings.add(u64::from(agrees));
+                agrees
+            }
+        };
         asked.answer(agrees);
         Ok(())
     }
@@ -106,29 +126,13 @@ impl Space {
     /// sent, and from then until its event has been read the kernel answers EAGAIN. Once it answers
     /// anything else, and everything read is applied, nothing is left to come.
     fn adopt_file(&mut self, asked: &FileRequested) -> Result<bool, Ended> {
-        let FileRequest {
-            agent_thread,
-            address,
-            len,
-            offset,
-            ..
-        } = asked.request;
-        let follows = |agent: &crate::shared::AgentLink| {
-            // Another thread's id is that of an agent before an exec: this is other memory.
-            agent.thread == agent_thread && agent.fork_events
-        };
-        let (Some(file), true) = (&asked.origin, self.agent.as_ref().is_some_and(follows)) else {
+        let (Some(file), Some((address, end))) = (&asked.origin, self.range_of(asked)) else {
             return Ok(false);
         };
-        let page = PAGE_SIZE as u64;
-        let is_whole = [address, len, offset]
-            .iter()
-            .all(|n| n.is_multiple_of(page));
-        let end = address.checked_add(len).filter(|end| *end < 1 << 47);
-        let (Some(end), true) = (end, is_whole && len > 0) else {
-            return Ok(false);
-        };
-        if self.link.uffd.register(address, len).is_err() || !self.settle(address)? {
+        let FileRequest { len, offset, .. } = asked.request;
+        // Absent pages are passed over, so this changes nothing but tells whether an event is pending.
+        let probe = |uffd: &Uffd| uffd.protect(address, PAGE_SIZE as u64, false);
+        if self.link.uffd.register(address, len).is_err() || !self.settle(probe)? {
             return Ok(false);
         }
         // Before they were registered, pages may have been filled with zeros: by mlockall, or by
@@ -150,14 +154,36 @@ impl Space {
         Ok(true)
     }
 
-    /// Reads and applies events until none is pending; `address` is registered. `false` if there is no
-    /// end of them.
-    fn settle(&mut self, address: u64) -> Result<bool, Ended> {
+    /// The range of a request to fill one, if it is sound, of this memory, and can be followed.
+    pub(super) fn range_of(&self, asked: &FileRequested) -> Option<(u64, u64)> {
+        let FileRequest {
+            agent_thread,
+            address,
+            len,
+            offset,
+            ..
+        } = asked.request;
+        let agent = self.agent.as_ref()?;
+        // Another thread's id is that of an agent before an exec: this is other memory.
+        let follows = agent.thread == agent_thread && agent.fork_events;
+        let page = PAGE_SIZE as u64;
+        let is_whole = [address, len, offset]
+            .iter()
+            .all(|n| n.is_multiple_of(page));
+        let end = address.checked_add(len).filter(|end| *end < 1 << 47)?;
+        (follows && is_whole && len > 0).then_some((address, end))
+    }
+
+    /// Reads and applies events until the kernel does not refuse this any more because one is pending.
+    /// `false` if there is no end of them, or it fails otherwise.
+    pub(super) fn settle(
+        &mut self,
+        probe: impl Fn(&Uffd) -> Result<(), FillError>,
+    ) -> Result<bool, Ended> {
         for _ in 0..SETTLE_MAX {
             self.gather()?;
             self.work()?;
-            // Absent pages are passed over, so this changes nothing but tells whether one is pending.
-            match self.link.uffd.protect(address, PAGE_SIZE as u64, false) {
+            match probe(&self.link.uffd) {
                 Err(FillError::EventPending) => std::thread::yield_now(),
                 Ok(()) => return Ok(true),
                 Err(_) => return Ok(false),
@@ -240,7 +266,7 @@ impl Space {
 
     /// Counts what was filled. What was read for it need not be in the page cache as well, and what comes
     /// next is asked for; what was there before is left as it was found, for others may use it.
-    fn account(&self, part: &Part, pages: u64, is_read: bool) {
+    pub(super) fn account(&self, part: &Part, pages: u64, is_read: bool) {
         if pages == 0 {
             return;
         }
@@ -260,7 +286,7 @@ impl Space {
     }
 
     /// The bytes of the planned run, in `pages`.
-    fn content(&mut self, part: &Part) -> Content {
+    pub(super) fn content(&mut self, part: &Part) -> Content {
         let wanted = self.plan.items.len() * PAGE_SIZE;
         if let Some((read, got)) = self.files.done.iter().find(|(read, _)| read.brings(part)) {
             let at = (part.offset - read.offset) as usize;
@@ -330,7 +356,7 @@ impl Space {
     }
 
     /// Has the thread get SIGBUS: the file ends before this page, or cannot be read there.
-    fn poison(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+    pub(super) fn poison(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
         let address = fault.page.address();
         match self.link.uffd.poison(address) {
             Ok(()) => {

@@ -2,6 +2,7 @@
 //! about a child's first faults.
 
 use super::faults::{Fault, Later};
+use super::standins::GiveBack;
 use super::{Ended, Space};
 use crate::shared::{lock, Link};
 use pleat_sys::process::Bell;
@@ -82,7 +83,7 @@ impl Space {
         if !fault.is_urgent && !self.has_room_for_fork() {
             // Room comes by commands, so they must not be held back for this fork meanwhile.
             self.forks.over(thread);
-            self.hold_for_forks();
+            self.hold_commands();
             return Some(Later::Memory);
         }
         self.forks.announce(thread, false);
@@ -126,6 +127,10 @@ impl Space {
         space.maybe_wiped = wiped;
         space.beacon = self.beacon;
         space.origins = self.origins.clone();
+        space.views = self.views.clone();
+        for file in space.views.files() {
+            file.join(&space.link);
+        }
         space.start();
         Ok(())
     }
@@ -259,9 +264,9 @@ impl Space {
         self.conclude(fault, filled, 1, true)
     }
 
-    /// Holds commands back while a fork is announced, and no longer.
-    pub(super) fn hold_for_forks(&mut self) {
-        lock(&self.link.take).held = self.forks.hold();
+    /// Holds commands back while a fork is announced or the agent has files to map again, and no longer.
+    pub(super) fn hold_commands(&mut self) {
+        lock(&self.link.take).held = self.forks.hold() || self.giving_back != GiveBack::Idle;
     }
 }
 

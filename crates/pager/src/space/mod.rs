@@ -29,10 +29,12 @@ pub(crate) mod files;
 mod forks;
 mod origins;
 pub(crate) mod reads;
+mod standins;
 
 use crate::fold::Press;
 use crate::reclaim;
 use crate::shared::{lock, AgentLink, FoldJob, Link, Shared};
+use crate::standins::StandIn;
 use clocks::Clocks;
 use faults::Fault;
 use files::FileReads;
@@ -43,9 +45,10 @@ use pleat_engine::{FillPlan, Refusal};
 use pleat_sys::channel::Received;
 use pleat_sys::process::{readable, relax, wait};
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
-use pleat_wire::message::{self, Taken};
+use pleat_wire::message::{self, Taken, Word};
 use pleat_wire::uffd::Message;
 use reads::Reads;
+use standins::{GiveBack, Stride};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -78,6 +81,10 @@ pub struct Space {
     origins: Origins,
     /// What is being read from these.
     files: FileReads,
+    /// Ranges where memory stands in for files.
+    views: Origins<StandIn>,
+    stride: Stride,
+    giving_back: GiveBack,
     /// Pages being filled.
     pages: Vec<u8>,
     /// Faults answered, to sample the program's CPU now and then.
@@ -134,6 +141,9 @@ impl Space {
             reads: Reads::new(),
             origins: Origins::default(),
             files: FileReads::default(),
+            views: Origins::default(),
+            stride: Stride::default(),
+            giving_back: GiveBack::default(),
             pages: vec![0; run_max.max(1) as usize * PAGE_SIZE],
             answered: 0,
             cpu: None,
@@ -192,6 +202,7 @@ impl Space {
         self.gather()?;
         let busy = !self.faults.is_empty();
         self.work()?;
+        self.give_back()?;
         self.welcome_newcomers()?;
         self.retry_deferred()?;
         self.finish_reads()?;
@@ -234,6 +245,9 @@ impl Space {
             // would look like much load, and the scheduler would move the program to another CPU.
             relax();
         }
+        if mail.give_back && self.giving_back == GiveBack::Idle {
+            self.giving_back = GiveBack::Due;
+        }
         for request in mail.files {
             self.meet_file_request(request)?;
         }
@@ -253,8 +267,16 @@ impl Space {
                 Ok(())
             }
             Received::Packet(length, _) => {
-                match pleat_sys::read_plain::<Taken>(&packet[..length]) {
-                    Some(taken) if taken.kind == message::TAKEN => self.apply_taken(&taken),
+                let packet = &packet[..length];
+                match packet.first_chunk().map(|kind| u32::from_ne_bytes(*kind)) {
+                    Some(message::TAKEN) => match pleat_sys::read_plain::<Taken>(packet) {
+                        Some(taken) => self.apply_taken(&taken),
+                        None => Err(Ended),
+                    },
+                    Some(message::DONE) => match pleat_sys::read_plain::<Word>(packet) {
+                        Some(done) => self.hear_done(&done),
+                        None => Err(Ended),
+                    },
                     _ => Err(Ended),
                 }
             }

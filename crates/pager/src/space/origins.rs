@@ -14,30 +14,65 @@ use crate::files::Origin;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A range and what fills it.
-#[derive(Clone, Debug)]
-pub(super) struct Part {
+/// A range and what fills it: a file, or memory that stands in for one.
+#[derive(Debug)]
+pub(super) struct Part<F = Origin> {
     /// First address after it.
     pub(super) end: u64,
     /// The file.
-    pub(super) file: Arc<Origin>,
+    pub(super) file: Arc<F>,
     /// Where in the file its first page begins.
     pub(super) offset: u64,
 }
 
 /// Ranges that do not overlap, by their first address.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Origins(BTreeMap<u64, Part>);
+#[derive(Debug)]
+pub(super) struct Origins<F = Origin>(BTreeMap<u64, Part<F>>);
 
-impl Origins {
+impl<F> Clone for Part<F> {
+    fn clone(&self) -> Part<F> {
+        let file = self.file.clone();
+        Part { file, ..*self }
+    }
+}
+
+impl<F> Clone for Origins<F> {
+    fn clone(&self) -> Origins<F> {
+        Origins(self.0.clone())
+    }
+}
+
+impl<F> Default for Origins<F> {
+    fn default() -> Origins<F> {
+        Origins(BTreeMap::new())
+    }
+}
+
+impl<F> Origins<F> {
+    /// The first file that is like this.
+    pub(super) fn find(&self, is_meant: impl Fn(&Arc<F>) -> bool) -> Option<Arc<F>> {
+        let mut files = self.0.values().map(|part| &part.file);
+        files.find(|file| is_meant(file)).cloned()
+    }
+
+    /// Every file, perhaps several times.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Arc<F>> {
+        self.0.values().map(|part| &part.file)
+    }
+
+    /// Nothing is filled from this file any more.
+    pub(super) fn remove(&mut self, file: &Arc<F>) {
+        self.0.retain(|_, part| !Arc::ptr_eq(&part.file, file));
+    }
+
     /// Has a range filled from a file, whatever it was before.
-    pub(super) fn insert(&mut self, start: u64, part: Part) {
+    pub(super) fn insert(&mut self, start: u64, part: Part<F>) {
         self.cut(start, part.end);
         self.0.insert(start, part);
     }
 
     /// What fills the page at `address` and those behind it.
-    pub(super) fn at(&self, address: u64) -> Option<Part> {
+    pub(super) fn at(&self, address: u64) -> Option<Part<F>> {
         let (start, part) = self.0.range(..=address).next_back()?;
         (address < part.end).then(|| part.from(address - start))
     }
@@ -79,7 +114,7 @@ impl Origins {
     /// Pages have moved: what filled `[from, from + len)` fills `[to, to + len)`, and nothing else does.
     pub(super) fn copy(&mut self, from: u64, to: u64, len: u64) {
         let source = self.0.range(..from + len).rev();
-        let source: Vec<(u64, Part)> = source
+        let source: Vec<(u64, Part<F>)> = source
             .take_while(|(_, part)| part.end > from)
             .map(|(at, part)| {
                 let first = (*at).max(from);
@@ -101,9 +136,9 @@ impl Origins {
     }
 }
 
-impl Part {
+impl<F> Part<F> {
     /// The part of it behind its first `skip` bytes.
-    fn from(&self, skip: u64) -> Part {
+    fn from(&self, skip: u64) -> Part<F> {
         Part {
             offset: self.offset + skip,
             ..self.clone()

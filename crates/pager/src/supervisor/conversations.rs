@@ -41,7 +41,17 @@ impl Supervisor<'_> {
     /// The first packet of a connection: an agent's hello, or what a thread of a program asks.
     fn hear_first(&mut self, channel: Channel, packet: &[u8], descriptors: Vec<OwnedFd>) {
         let kind = packet.first_chunk().map(|kind| u32::from_ne_bytes(*kind));
-        if let Some(message::MAP_FILE | message::ASK_FILE) = kind {
+        let is_of_files = matches!(
+            kind,
+            Some(
+                message::MAP_FILE
+                    | message::ASK_FILE
+                    | message::BORROW
+                    | message::MAP_STAND_IN
+                    | message::ASK_STAND_IN
+            )
+        );
+        if is_of_files {
             if let Some(request) = pleat_sys::read_plain::<FileRequest>(packet) {
                 self.hear_file_request(channel, request, descriptors);
             }

@@ -11,10 +11,11 @@ use super::Supervisor;
 use crate::census::Stage;
 use crate::files::{answer, FileRequested};
 use crate::shared::{lock, Link};
+use crate::standins::StandIns;
 use pleat_sys::channel::Channel;
 use pleat_sys::{procfs, source, uffd};
-use pleat_wire::message::{FileRequest, ASK_FILE};
-use std::os::fd::OwnedFd;
+use pleat_wire::message::{FileRequest, ASK_FILE, ASK_STAND_IN, BORROW, MAP_FILE, MAP_STAND_IN};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,18 +69,19 @@ impl Supervisor<'_> {
         for asked in std::mem::take(&mut self.asked) {
             match self.judge(&asked) {
                 Verdict::Wait if asked.since.elapsed() < PATIENCE => self.asked.push(asked),
-                Verdict::No => answer(&asked.channel, false),
+                Verdict::No => answer(&asked.channel, false, None),
                 // To a question the careful answer is yes; a mapping stays as it is.
                 Verdict::Wait | Verdict::Unknown => {
-                    answer(&asked.channel, asked.request.kind == ASK_FILE);
+                    answer(&asked.channel, asked.is_question(), None);
                 }
+                Verdict::Pass(_) if asked.request.kind == BORROW => self.lend(&asked),
                 Verdict::Pass(link) => self.pass_file_request(&link, asked),
             }
         }
     }
 
     fn judge(&mut self, asked: &Asked) -> Verdict {
-        let is_question = asked.request.kind == ASK_FILE;
+        let is_question = asked.is_question();
         if asked
             .file
             .as_ref()
@@ -131,17 +133,47 @@ impl Supervisor<'_> {
     }
 
     fn pass_file_request(&mut self, link: &Arc<Link>, asked: Asked) {
+        let stand_in = match (asked.request.kind, &self.stand_ins, &asked.file) {
+            (MAP_STAND_IN, Some(Ok(stand_ins)), Some(file)) => stand_ins.find(file),
+            _ => None,
+        };
+        let is_private = asked.request.kind == MAP_FILE;
         let open = |file: &OwnedFd| self.shared.readers.open(file).ok().map(Arc::new);
         // Without threads to read them no file is an origin, and the space's thread says no.
         let origin = match self.shared.readers.start(&self.shared) {
-            Ok(()) => asked.file.as_ref().and_then(open),
+            Ok(()) => asked.file.as_ref().filter(|_| is_private).and_then(open),
             Err(_) => None,
         };
         lock(&link.mail).files.push(FileRequested {
             request: asked.request,
             origin,
+            stand_in,
             channel: asked.channel,
         });
         link.bell.ring();
+    }
+
+    /// Lends memory to stand in for a file, if a lease on that can be had.
+    fn lend(&mut self, asked: &Asked) {
+        let shared = &self.shared;
+        // Without threads to read it nothing stands in for a file.
+        let start = || {
+            shared
+                .readers
+                .start(shared)
+                .and_then(|()| StandIns::start(shared))
+        };
+        let stand_ins = self.stand_ins.get_or_insert_with(start).as_ref();
+        let open = |file: &OwnedFd| stand_ins.ok()?.open(shared, file).ok();
+        match asked.file.as_ref().and_then(open) {
+            Some(lent) => answer(&asked.channel, true, Some(lent.memory.as_raw_fd())),
+            None => answer(&asked.channel, false, None),
+        }
+    }
+}
+
+impl Asked {
+    fn is_question(&self) -> bool {
+        matches!(self.request.kind, ASK_FILE | ASK_STAND_IN)
     }
 }

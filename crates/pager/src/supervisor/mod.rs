@@ -13,6 +13,7 @@ use crate::companion::Companion;
 use crate::job::{Ending, Job};
 use crate::report::Live;
 use crate::shared::{lock, Shared};
+use crate::standins::StandIns;
 use crate::strain::Strain;
 use mappings::Asked;
 use pleat_sys::channel::{Channel, Listener};
@@ -21,6 +22,7 @@ use pleat_sys::process::{hurry, readable, wait};
 use pleat_sys::procfs;
 use pleat_sys::signals::{self, Change, Signal, Signals};
 use pleat_wire::message::{self, Prepare};
+use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -69,6 +71,8 @@ pub struct Supervisor<'a> {
     unnamed: Vec<Channel>,
     /// Threads that have mapped a file and wait for the answer.
     asked: Vec<Asked>,
+    /// What stands in for files, once anything was to; an error that there was is not tried again.
+    stand_ins: Option<io::Result<Arc<StandIns>>>,
     /// The program's process id, and how it ended.
     program: i32,
     ending: Option<Ending>,
@@ -117,6 +121,7 @@ impl<'a> Supervisor<'a> {
             engine_budget: job.budget_bytes - page_cache_room(job.budget_bytes),
             unnamed: Vec::new(),
             asked: Vec::new(),
+            stand_ins: None,
             program,
             ending: None,
             start,
@@ -233,7 +238,12 @@ impl<'a> Supervisor<'a> {
                 Change::Exited(status) => self.ending = Some(Ending::Exited(status)),
                 Change::Killed(signal) => self.ending = Some(Ending::Signalled(signal)),
                 // What started us is to see that its job is stopped.
-                Change::Stopped(_) => signals::stop_self(),
+                Change::Stopped(_) => {
+                    if let Some(Ok(stand_ins)) = &self.stand_ins {
+                        stand_ins.give_up_all(&self.shared);
+                    }
+                    signals::stop_self();
+                }
                 Change::Continued => {}
             }
         }

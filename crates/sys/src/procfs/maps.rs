@@ -78,6 +78,87 @@ pub fn maps(pid: Pid) -> io::Result<Vec<Mapping>> {
     Ok(reader.mappings)
 }
 
+/// A part of a file that a process has mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilePart {
+    /// Where, and how it is protected.
+    pub mapping: Mapping,
+    /// Where in the file it begins.
+    pub offset: u64,
+}
+
+/// The mappings of a file, given by device and inode, that a process has now.
+///
+/// # Errors
+/// As for [`MapsReader::read`].
+pub fn mappings_of(pid: Pid, identity: (u64, u64)) -> io::Result<Vec<FilePart>> {
+    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let mut parts = Vec::new();
+    for line in text
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
+        let (offset, of) = file_of(line).ok_or_else(|| malformed("maps"))?;
+        if of == identity {
+            let mapping = parse_line(line.trim_ascii_end()).ok_or_else(|| malformed("maps"))?;
+            parts.push(FilePart { mapping, offset });
+        }
+    }
+    Ok(parts)
+}
+
+/// Whether what a process has mapped at an address has a name like this.
+///
+/// # Errors
+/// As for [`MapsReader::read`].
+pub fn is_named(pid: Pid, address: u64, name: &str) -> io::Result<bool> {
+    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let covers = |line: &&[u8]| {
+        let mapping = parse_line(line.trim_ascii_end());
+        mapping.is_some_and(|mapping| (mapping.start..mapping.end).contains(&address))
+    };
+    let mut lines = text.split(|&byte| byte == b'\n');
+    Ok(lines
+        .find(covers)
+        .is_some_and(|line| contains(line, name.as_bytes())))
+}
+
+/// Whether a process may have shared memory other than what is named like this: any mapping that is
+/// shared and on no disk.
+///
+/// # Errors
+/// As for [`MapsReader::read`].
+pub fn has_shared_memory_beside(pid: Pid, name: &str) -> io::Result<bool> {
+    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let name = format!("/memfd:{name}");
+    let is_other = |line: &[u8]| {
+        let shared = line
+            .split(|&byte| byte == b' ')
+            .nth(1)
+            .and_then(|p| p.get(3))
+            == Some(&b's');
+        let is_on_disk = file_of(line).is_some_and(|(_, (device, _))| libc::major(device) != 0);
+        shared && !is_on_disk && !contains(line, name.as_bytes())
+    };
+    Ok(text.split(|&byte| byte == b'\n').any(is_other))
+}
+
+fn contains(line: &[u8], name: &[u8]) -> bool {
+    line.windows(name.len()).any(|part| part == name)
+}
+
+/// Offset, device and inode of a line.
+fn file_of(line: &[u8]) -> Option<(u64, (u64, u64))> {
+    let mut fields = line.split(|&byte| byte == b' ').filter(|f| !f.is_empty());
+    let mut text = || std::str::from_utf8(fields.next()?).ok();
+    let (_, _, offset, device, inode) = (text()?, text()?, text()?, text()?, text()?);
+    let offset = u64::from_str_radix(offset, 16).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let number = |hex: &str| u32::from_str_radix(hex, 16).ok();
+    let device = libc::makedev(number(major)?, number(minor)?);
+    Some((offset, (device, inode.parse().ok()?)))
+}
+
 /// `start-end rwxp offset device inode    name`
 fn parse_line(line: &[u8]) -> Option<Mapping> {
     let (start, rest) = hex_until(line, b'-')?;
@@ -166,6 +247,15 @@ mod tests {
         assert_eq!(mapping.end, 0xffff_ffff_ff60_1000);
         assert!(!mapping.readable && mapping.executable);
         assert_eq!(mapping.kind, MappingKind::Special);
+    }
+
+    #[test]
+    fn a_files_parts_are_found_by_device_and_inode() {
+        let line = b"7f4aada11000-7f4aada13000 r--s 00031000 fe:01 325835          /a b";
+        let device = libc::makedev(0xfe, 1);
+        assert_eq!(file_of(line), Some((0x31000, (device, 325_835))));
+        let own = mappings_of(std::process::id() as i32, (device, 1)).unwrap();
+        assert_eq!(own, []);
     }
 
     #[test]
