@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 use crate::notify::Notifier;
-use crate::tree::{Node, Tree};
+use crate::tree::{Node, Suspect, Tree};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -156,9 +156,9 @@ impl Watcher {
                 let _ = self.notifier.inval_inode(number, 0, 0);
             }
             Order::ThinOut => {
-                for (directory, name) in self.tree.names_to_forget() {
+                for home in self.tree.names_to_forget() {
                     // Whatever it answers: the name is gone from its memory.
-                    let _ = self.notifier.inval_entry(directory, &name);
+                    let _ = self.notifier.inval_entry(home.parent.number(), &home.name);
                 }
                 self.outside.orders().is_thinning = false;
             }
@@ -166,7 +166,7 @@ impl Watcher {
     }
 
     fn watch(&mut self, weak: &Weak<Node>) {
-        let Some(node) = weak.upgrade() else {
+        let Some(node) = weak.upgrade().filter(|node| node.is_file()) else {
             return;
         };
         match self.add_watch(&node) {
@@ -179,13 +179,13 @@ impl Watcher {
             }
         }
         // It may have changed before it was watched.
-        self.tree.look_at(&node);
+        self.tree.look_at(&node, Suspect::Anything);
     }
 
     fn add_watch(&self, node: &Node) -> io::Result<i32> {
         let inotify = self.inotify.as_ref().ok_or(io::ErrorKind::Unsupported)?;
         let events = WatchFlags::MODIFY | WatchFlags::ATTRIB;
-        Ok(inotify::add_watch(inotify, node.proc_path(), events)?)
+        node.by_path(|path| Ok(inotify::add_watch(inotify, path, events)?))
     }
 
     fn forget(&mut self, number: u64) {
@@ -219,17 +219,18 @@ impl Watcher {
         }
         for watch in touched {
             if let Some(node) = self.watched.get(&watch).and_then(Weak::upgrade) {
-                self.tree.look_at(&node);
+                self.tree.look_at(&node, Suspect::Anything);
             }
         }
     }
 
     fn scan(&mut self) {
         let tree = &self.tree;
+        tree.sweep_directories();
         self.scanned.retain(|_, node| {
             let node = node.upgrade();
             if let Some(node) = &node {
-                tree.look_at(node);
+                tree.look_at(node, Suspect::Anything);
             }
             node.is_some()
         });

@@ -1,15 +1,18 @@
 //! One object of the source that the kernel knows.
 //!
-//! Lock order: `sources.queue` before `data`; `state` alone. No lock is held across a call of `Content`.
+//! Lock order: `sources.queue` before `data`; `state` before `data`, and before those of places (see
+//! [`super::place`]), as it is held while the file is looked at. No lock is held across a call of `Content`.
 #![forbid(unsafe_code)]
 
-use super::source::{path_of, OpenSources, Source};
-use super::stat::{Identity, Stamp, Stat};
+use super::place::{Home, OpenPlaces, Place};
+use super::source::{OpenSources, Source};
+use super::stat::{Change, Identity, Stamp, Stat};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use Ordering::{Acquire, Relaxed, Release};
 
 /// The stamp, and how many of our own changes are under way.
 #[derive(Debug)]
@@ -26,35 +29,46 @@ pub struct Node {
     generation: u64,
     is_file: bool,
     is_directory: bool,
-    /// Open with `O_PATH`: keeps the inode from being used for another file.
-    place: OwnedFd,
+    pub(super) place: Place,
     state: Mutex<State>,
     data: Mutex<Option<Arc<Source>>>,
     was_used: AtomicBool,
-    /// Data went to the kernel, so that it must be told of changes.
+    /// It is to be watched: data of the file, or names in the directory, went to the kernel.
     is_watched: AtomicBool,
-    sources: Arc<OpenSources>,
+    /// Changes of the file, or of names in the directory, raise events.
+    has_watch: AtomicBool,
+    opened: Arc<Opened>,
     this: Weak<Node>,
+}
+
+/// What all nodes share: which of them have something open.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub places: OpenPlaces,
+    pub sources: OpenSources,
 }
 
 /// What a node is made from.
 pub(super) struct Found {
     pub place: OwnedFd,
+    /// None for the root.
+    pub home: Option<Home>,
     pub stat: Stat,
     pub number: u64,
     pub shown_inode: u64,
 }
 
 impl Node {
-    pub(super) fn new(found: Found, sources: &Arc<OpenSources>) -> Arc<Node> {
-        Arc::new_cyclic(|this| Node {
+    pub(super) fn new(found: Found, opened: &Arc<Opened>) -> Arc<Node> {
+        let is_queued = found.home.is_some();
+        let node = Arc::new_cyclic(|this| Node {
             number: found.number,
             identity: found.stat.identity(),
             shown_inode: found.shown_inode,
             generation: found.stat.generation(),
             is_file: found.stat.is_file(),
             is_directory: found.stat.is_directory(),
-            place: found.place,
+            place: Place::new(found.place, found.home),
             state: Mutex::new(State {
                 stamp: found.stat.stamp(),
                 changes_under_way: 0,
@@ -62,9 +76,14 @@ impl Node {
             data: Mutex::default(),
             was_used: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
-            sources: Arc::clone(sources),
+            has_watch: AtomicBool::new(false),
+            opened: Arc::clone(opened),
             this: this.clone(),
-        })
+        });
+        if is_queued {
+            opened.places.opened(node.this());
+        }
+        node
     }
 
     /// The number by which the kernel calls it. The same whenever the same file is found again.
@@ -130,11 +149,23 @@ impl Node {
         OwnChange { node: self }
     }
 
-    pub(super) fn place(&self) -> BorrowedFd<'_> {
-        self.place.as_fd()
+    pub(super) fn this(&self) -> Weak<Node> {
+        self.this.clone()
     }
 
-    pub(super) fn is_directory(&self) -> bool {
+    pub(super) fn places(&self) -> &OpenPlaces {
+        &self.opened.places
+    }
+
+    /// Whether these are attributes of this object, not of a later one with its inode number.
+    pub(super) fn is_same_as(&self, stat: &Stat) -> bool {
+        self.identity == stat.identity()
+            && self.generation == stat.generation()
+            && self.is_file == stat.is_file()
+            && self.is_directory == stat.is_directory()
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
         self.is_directory
     }
 
@@ -150,22 +181,18 @@ impl Node {
         self.generation
     }
 
-    pub(super) fn stat(&self) -> io::Result<Stat> {
-        Stat::of(&self.place)
-    }
-
-    /// Whether somebody else changed the file since the last look. Looks while no change of ours is under
+    /// What somebody else changed of the file since the last look. Looks while no change of ours is under
     /// way and none can begin; one that is will be followed by a look of its own.
-    pub(super) fn was_changed_outside(&self) -> bool {
+    pub(super) fn changed_outside(&self) -> Change {
         let mut state = self.state();
         if !self.is_file || state.changes_under_way > 0 {
-            return false;
+            return Change::None;
         }
         let Ok(stat) = self.stat() else {
-            return false;
+            return Change::None;
         };
         let before = std::mem::replace(&mut state.stamp, stat.stamp());
-        before != state.stamp
+        before.compare(&state.stamp)
     }
 
     /// True the first time only.
@@ -173,33 +200,38 @@ impl Node {
         !self.is_watched.load(Relaxed) && !self.is_watched.swap(true, Relaxed)
     }
 
-    /// By which its object can be opened or watched, not only used.
-    pub(crate) fn proc_path(&self) -> String {
-        path_of(self.place())
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched.load(Relaxed)
     }
 
-    pub(super) fn is_watched(&self) -> bool {
-        self.is_watched.load(Relaxed)
+    /// Must be asked before what it is to vouch for is read.
+    pub(crate) fn has_watch(&self) -> bool {
+        self.has_watch.load(Acquire)
+    }
+
+    /// For the watcher only.
+    pub(crate) fn set_has_watch(&self, has_watch: bool) {
+        self.has_watch.store(has_watch, Release);
     }
 
     /// Takes over a source that was opened by making the file.
     pub(super) fn adopt(&self, source: Source) {
         if self.data().replace(Arc::new(source)).is_none() {
-            self.sources.opened(self.this.clone());
+            self.opened.sources.opened(self.this.clone());
         }
     }
 
     /// Opens the source, if it can be, and keeps it.
     pub(super) fn keep_open(&self) {
-        let mut data = self.data();
-        if data.as_ref().is_some_and(|source| source.is_pinned) {
+        if self.data_if_open().is_some_and(|source| source.is_pinned) {
             return;
         }
-        let place = self.place.as_fd();
-        let opened = Source::open(place, true).or_else(|_| Source::open(place, false));
-        if let Ok(mut source) = opened {
-            source.is_pinned = true;
-            *data = Some(Arc::new(source));
+        let opened = self.place().and_then(|place| {
+            let place = place.as_fd();
+            Source::open(place, true).or_else(|_| Source::open(place, false))
+        });
+        if let Ok(source) = opened {
+            self.pin(source);
         }
     }
 
@@ -213,19 +245,27 @@ impl Node {
         if !self.was_used.load(Relaxed) {
             self.was_used.store(true, Relaxed);
         }
-        let mut data = self.data();
-        if let Some(source) = &*data {
-            if source.is_writable() || !for_writing {
-                return Ok(Arc::clone(source));
-            }
+        let serves = |source: &Arc<Source>| source.is_writable() || !for_writing;
+        if let Some(source) = self.data_if_open().filter(serves) {
+            return Ok(source);
         }
-        let source = Arc::new(Source::open(self.place.as_fd(), for_writing)?);
+        let place = self.place()?;
+        let source = Arc::new(Source::open(place.as_fd(), for_writing)?);
+        let mut data = self.data();
+        // Somebody else opened it meanwhile.
+        if let Some(source) = data.as_ref().filter(|source| serves(source)) {
+            return Ok(Arc::clone(source));
+        }
         let is_new = data.replace(Arc::clone(&source)).is_none();
         drop(data);
         if is_new {
-            self.sources.opened(self.this.clone());
+            self.opened.sources.opened(self.this());
         }
         Ok(source)
+    }
+
+    pub(super) fn data_if_open(&self) -> Option<Arc<Source>> {
+        self.data().clone()
     }
 
     /// False when it was used since the last call, or must stay open.
