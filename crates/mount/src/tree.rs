@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod compare;
 mod directory;
 mod extended;
 mod file_system;
@@ -18,6 +19,7 @@ mod stat;
 mod table;
 mod trust;
 
+pub(crate) use compare::Compared;
 pub use node::{Node, OwnChange};
 pub(crate) use place::Home;
 pub use source::Source;
@@ -178,6 +180,7 @@ impl Tree {
         self.watch(&node);
         self.content
             .read(&node, ticket, transfer.offset, transfer.size, out)
+            .inspect_err(|error| self.doubt(&node, error))
     }
 
     /// Does a WRITE.
@@ -191,7 +194,9 @@ impl Tree {
         let node = self.node(number).ok_or(errno(libc::ESTALE))?;
         self.watch(&node);
         let _ours = node.changing();
-        self.content.write(&node, ticket, transfer.offset, data)?;
+        self.content
+            .write(&node, ticket, transfer.offset, data)
+            .inspect_err(|error| self.doubt(&node, error))?;
         if transfer.flags & WRITE_KILL_SUIDGID != 0 {
             self.drop_privileges(&node)?;
         }
@@ -201,6 +206,15 @@ impl Tree {
     fn watch(&self, node: &Arc<Node>) {
         if node.begin_to_watch() {
             self.outside.watch(node);
+        }
+    }
+
+    /// What cannot be found by its name any more should not be known by it either.
+    fn doubt(&self, node: &Node, error: &io::Error) {
+        if error.raw_os_error() == Some(libc::ESTALE) {
+            if let Some(home) = node.home() {
+                self.outside.doubt(home);
+            }
         }
     }
 
@@ -269,7 +283,7 @@ impl Tree {
 }
 
 /// What an event may mean for a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Suspect {
     /// Its contents were not written to.
     Attributes,

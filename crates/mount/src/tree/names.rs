@@ -37,7 +37,7 @@ impl Tree {
         rustix::fs::unlinkat(&*above, name, flags)?;
         self.table.untold(parent, name);
         if let Some(node) = &object {
-            node.lost_name(parent, name);
+            self.table.lost(node, parent, name);
         }
         Ok(())
     }
@@ -69,7 +69,7 @@ impl Tree {
                 self.table.told(node, Home::new(&old, from.1));
             }
         } else if let Some(node) = &replaced {
-            node.lost_name(to.0, to.1);
+            self.table.lost(node, to.0, to.1);
         }
         if let Some(node) = &moved {
             self.table.told(node, Home::new(&new, to.1));
@@ -137,7 +137,8 @@ impl Tree {
     pub(super) fn look_again(&self, number: u64) -> io::Result<(stat64, Duration)> {
         let node = self.known(number)?;
         let trust = self.trust_in(&node);
-        let stat = self.seen(&node, node.stat()?);
+        let stat = node.stat().inspect_err(|error| self.doubt(&node, error))?;
+        let stat = self.seen(&node, stat);
         let timeout = self.attr_timeout(&node, &stat, trust);
         Ok((stat.attributes(node.shown_inode()), timeout))
     }

@@ -247,7 +247,7 @@ impl Node {
         true
     }
 
-    pub(super) fn home(&self) -> Option<Home> {
+    pub(crate) fn home(&self) -> Option<Home> {
         self.place.state().home.clone()
     }
 

@@ -30,7 +30,7 @@ struct Known {
 struct Nodes {
     by_number: HashMap<u64, Known>,
     by_identity: HashMap<Identity, u64>,
-    /// By the hash of the name by which the kernel was told of each last. Names that share a hash push each
+    /// By the hash of each node's home, which is the name that the kernel was told last. Names that share a hash push each
     /// other out, which costs a needless look, so nothing is believed without asking the node.
     by_name: HashMap<u64, u64>,
     /// Directories that the kernel forgot, but below which it knows something.
@@ -139,22 +139,49 @@ impl Table {
         }
     }
 
+    /// It was seen there, but the kernel was not told.
+    pub fn moved(&self, node: &Node, home: Home) {
+        let mut nodes = self.write();
+        let is_known = nodes.by_number.contains_key(&node.number());
+        // Else it was us, who told already.
+        if is_known && !node.is_told_as(home.parent.number(), &home.name) {
+            let name = self.hash(home.parent.number(), &home.name);
+            self.take_name(&mut nodes, node);
+            node.set_home(home, false);
+            nodes.by_name.entry(name).or_insert(node.number());
+        }
+    }
+
+    /// We took this name of the node away.
+    pub fn lost(&self, node: &Node, directory: u64, name: &CStr) {
+        if node.home().is_some_and(|home| home.is(directory, name)) {
+            let mut nodes = self.write();
+            self.take_name(&mut nodes, node);
+            node.lost_name(directory, name);
+        }
+    }
+
     /// Nothing that the kernel was told is this name, if it was that.
     pub fn untold(&self, directory: u64, name: &CStr) {
-        let mut nodes = self.write();
-        if let Some(number) = nodes.by_name.remove(&self.hash(directory, name)) {
-            if let Some(known) = nodes.by_number.get(&number) {
-                known.node.is_not_told();
-            }
+        if let Some(node) = self.at_home(directory, name) {
+            node.is_not_told();
         }
     }
 
     /// The node that the kernel has by this name, as far as is known.
     pub fn named(&self, directory: u64, name: &CStr) -> Option<Arc<Node>> {
+        self.at_home(directory, name)
+            .filter(|node| node.is_told_as(directory, name))
+    }
+
+    /// The node that was last seen there.
+    pub fn at_home(&self, directory: u64, name: &CStr) -> Option<Arc<Node>> {
         let nodes = self.read();
         let number = nodes.by_name.get(&self.hash(directory, name))?;
-        let known = nodes.by_number.get(number)?;
-        Some(Arc::clone(&known.node)).filter(|node| node.is_told_as(directory, name))
+        let node = Arc::clone(&nodes.by_number.get(number)?.node);
+        drop(nodes);
+        let is_there = node.home().is_some_and(|home| home.is(directory, name));
+        is_there.then_some(node)
     }
 
     fn hash(&self, directory: u64, name: &CStr) -> u64 {
@@ -162,7 +189,7 @@ impl Table {
     }
 
     fn take_name(&self, nodes: &mut Nodes, node: &Node) {
-        if let Some(home) = node.told_home() {
+        if let Some(home) = node.home() {
             let name = self.hash(home.parent.number(), &home.name);
             if nodes.by_name.get(&name) == Some(&node.number()) {
                 nodes.by_name.remove(&name);
@@ -241,7 +268,7 @@ impl Table {
 
     /// Names that the kernel may be asked to forget, at most so many, each once.
     pub fn take_names(&self, count: usize, which: Which) -> Vec<Home> {
-        let mut nodes = self.write();
+        let nodes = self.read();
         let known = nodes.by_number.values().map(|known| &known.node);
         let eligible = known.filter(|node| which == Which::All || !node.is_directory());
         let told: Vec<(Arc<Node>, Home)> = eligible
@@ -249,7 +276,7 @@ impl Table {
             .take(count)
             .collect();
         for (node, _) in &told {
-            self.take_name(&mut nodes, node);
+            node.is_not_told();
         }
         drop(nodes);
         told.into_iter().map(|(_, home)| home).collect()
