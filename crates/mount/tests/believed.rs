@@ -195,8 +195,10 @@ fn a_directory_that_is_moved_outside_is_followed() {
     believe(&mount, &names);
     let open = File::open(mount.path(names[0])).unwrap();
     let low = File::open(mount.path("top/middle/low")).unwrap();
+    believe(&mount, &["d", "e", "f"]);
     fs::rename(mount.source("top/middle"), mount.source("between")).unwrap();
     fs::rename(mount.source("between"), mount.source("other/moved")).unwrap();
+    eventually("where it is", || low.metadata().is_ok());
     eventually("the new name", || {
         says(&mount.path("other/moved/b"), names[1])
     });

@@ -19,6 +19,15 @@ use Ordering::{Acquire, Relaxed, Release};
 struct State {
     stamp: Stamp,
     changes_under_way: u32,
+    /// By somebody else, and not acted on yet.
+    noticed: Change,
+}
+
+impl State {
+    fn notice(&mut self, now: Stamp) {
+        self.noticed = self.noticed.max(self.stamp.compare(&now));
+        self.stamp = now;
+    }
 }
 
 /// One file, directory, link or device of the source, for as long as the kernel knows it.
@@ -72,6 +81,7 @@ impl Node {
             state: Mutex::new(State {
                 stamp: found.stat.stamp(),
                 changes_under_way: 0,
+                noticed: Change::None,
             }),
             data: Mutex::default(),
             was_used: AtomicBool::new(false),
@@ -141,10 +151,17 @@ impl Node {
         }
     }
 
-    /// Says that what happens to the file until the answer is dropped is our own doing.
+    /// Says that what happens to the file until the answer is dropped is our own doing. What happened before
+    /// would be taken for ours at its end, so it is noticed now.
     pub fn changing(&self) -> OwnChange<'_> {
         if self.is_file {
-            self.state().changes_under_way += 1;
+            let mut state = self.state();
+            if state.changes_under_way == 0 && self.is_watched() {
+                if let Ok(stat) = self.stat() {
+                    state.notice(stat.stamp());
+                }
+            }
+            state.changes_under_way += 1;
         }
         OwnChange { node: self }
     }
@@ -188,11 +205,10 @@ impl Node {
         if !self.is_file || state.changes_under_way > 0 {
             return Change::None;
         }
-        let Ok(stat) = self.stat() else {
-            return Change::None;
-        };
-        let before = std::mem::replace(&mut state.stamp, stat.stamp());
-        before.compare(&state.stamp)
+        if let Ok(stat) = self.stat() {
+            state.notice(stat.stamp());
+        }
+        std::mem::replace(&mut state.noticed, Change::None)
     }
 
     /// True the first time only.

@@ -225,15 +225,21 @@ impl Table {
             return;
         }
         let mut nodes = self.write();
-        let is_free = |number: &u64| {
-            let known = nodes.by_number.get(number);
-            known.is_none_or(|known| Arc::strong_count(&known.node) == 1)
-        };
-        let free: Vec<u64> = nodes.forgotten.iter().copied().filter(is_free).collect();
         let mut removed = Vec::new();
-        for number in free {
-            nodes.forgotten.remove(&number);
-            removed.push(self.remove(&mut nodes, number, &mut last));
+        loop {
+            let is_free = |number: &u64| {
+                let known = nodes.by_number.get(number);
+                known.is_none_or(|known| Arc::strong_count(&known.node) == 1)
+            };
+            let free: Vec<u64> = nodes.forgotten.iter().copied().filter(is_free).collect();
+            if free.is_empty() {
+                break;
+            }
+            // Then perhaps those above them are.
+            for number in free {
+                nodes.forgotten.remove(&number);
+                removed.extend(self.remove(&mut nodes, number, &mut last));
+            }
         }
         drop(nodes);
         drop(removed);
