@@ -84,7 +84,7 @@ fn both_do_what_they_like(seed: u64, places_max: usize) {
     let Some(mount) = Mounted::with(|options| options.places_max = Some(places_max)) else {
         return;
     };
-    for round in 0..6 {
+    for round in 0..3 {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let roots = [mount.path(""), mount.source(""), mount.path("")];

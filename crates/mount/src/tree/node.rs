@@ -10,7 +10,7 @@ use super::stat::{Change, Identity, Stamp, Stat};
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use Ordering::{Acquire, Relaxed, Release};
 
@@ -36,6 +36,8 @@ pub struct Node {
     identity: Identity,
     shown_inode: u64,
     generation: u64,
+    /// What its generation would be now.
+    born: AtomicU64,
     is_file: bool,
     is_directory: bool,
     pub(super) place: Place,
@@ -75,6 +77,7 @@ impl Node {
             identity: found.stat.identity(),
             shown_inode: found.shown_inode,
             generation: found.stat.generation(),
+            born: AtomicU64::new(found.stat.generation()),
             is_file: found.stat.is_file(),
             is_directory: found.stat.is_directory(),
             place: Place::new(found.place, found.home),
@@ -176,10 +179,17 @@ impl Node {
 
     /// Whether these are attributes of this object, not of a later one with its inode number.
     pub(super) fn is_same_as(&self, stat: &Stat) -> bool {
-        self.identity == stat.identity()
-            && self.generation == stat.generation()
+        let looks_the_same = self.identity == stat.identity()
             && self.is_file == stat.is_file()
-            && self.is_directory == stat.is_directory()
+            && self.is_directory == stat.is_directory();
+        if !looks_the_same {
+            return false;
+        }
+        // Files of overlayfs are born anew when they are written to first.
+        if self.born.load(Relaxed) != stat.generation() && self.is_open() {
+            self.born.store(stat.generation(), Relaxed);
+        }
+        self.born.load(Relaxed) == stat.generation()
     }
 
     pub(crate) fn is_directory(&self) -> bool {
@@ -332,6 +342,7 @@ impl Drop for OwnChange<'_> {
         if state.changes_under_way == 0 {
             // A file that cannot even be looked at keeps its old stamp and counts as changed later.
             if let Ok(stat) = self.node.stat() {
+                self.node.born.store(stat.generation(), Relaxed);
                 state.stamp = stat.stamp();
             }
         }

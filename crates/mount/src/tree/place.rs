@@ -47,7 +47,7 @@ impl Home {
     }
 
     pub fn is(&self, parent: u64, name: &CStr) -> bool {
-        self.parent.number() == parent && &*self.name == name
+        self.parent.number() == parent && *self.name == *name
     }
 }
 
@@ -201,6 +201,11 @@ impl Node {
         }
         // Moved meanwhile, or gone.
         Stat::of(self.place()?)
+    }
+
+    /// Whether its inode cannot be given to another object now.
+    pub(super) fn is_open(&self) -> bool {
+        self.place.state().open.is_some() || self.data_if_open().is_some()
     }
 
     /// Whether its last link is gone, as far as that shows without opening anything.
