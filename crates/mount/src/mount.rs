@@ -41,20 +41,26 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Threads that answer requests.
     pub threads: usize,
-    /// How long the kernel may believe a name.
+    /// How long the kernel may believe a name in a directory that is not watched.
     pub entry_timeout: Duration,
-    /// How long the kernel may believe attributes.
+    /// How long the kernel may believe attributes of what is not watched.
     pub attr_timeout: Duration,
     /// The kernel collects writes, and decides about sizes and times itself: faster small writes, but
     /// changes from outside may be lost.
     pub writeback: bool,
-    /// How many files and directories the kernel may know before it is asked to forget some: each costs a
-    /// descriptor. By default half as many as this process may have.
+    /// How long the kernel may believe names, and attributes of files, whose changes are heard of.
+    pub watched_timeout: Duration,
+    /// How many files and directories the kernel may know before it is asked to forget some: each takes
+    /// memory. By default a million.
     pub nodes_max: Option<usize>,
+    /// How many of them keep a descriptor open by which they are found at once, and also if they were moved
+    /// from outside. By default a quarter of those that this process may have, at most 4096.
+    pub places_max: Option<usize>,
 }
 
 impl MountOptions {
-    /// With the defaults: as many threads as CPUs, from 2 to 8; one second for names and attributes.
+    /// With the defaults: four threads for each CPU, from 8 to 32; names and attributes are believed for an
+    /// hour where their changes are heard of, and for a second elsewhere.
     pub fn new(source: impl Into<PathBuf>, mountpoint: impl Into<PathBuf>) -> Self {
         let cpus = thread::available_parallelism().map_or(2, usize::from);
         MountOptions {
@@ -66,7 +72,9 @@ impl MountOptions {
             entry_timeout: Duration::from_secs(1),
             attr_timeout: Duration::from_secs(1),
             writeback: false,
+            watched_timeout: Duration::from_secs(3600),
             nodes_max: None,
+            places_max: None,
         }
     }
 }

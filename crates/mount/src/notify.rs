@@ -39,6 +39,18 @@ impl Notifier {
         self.send(INVAL_INODE, &body, &[])
     }
 
+    /// Drops attributes of a node from the kernel's cache, and nothing of its data.
+    ///
+    /// # Errors
+    /// What the kernel answered.
+    pub fn inval_attributes(&self, node: u64) -> io::Result<bool> {
+        let mut body = [0; 24];
+        put(&mut body, 0, &node.to_ne_bytes());
+        // Before the beginning: no data.
+        put(&mut body, 8, &(-1i64).to_ne_bytes());
+        self.send(INVAL_INODE, &body, &[])
+    }
+
     /// Drops a name from the kernel's cache of names. Waits for operations in that directory.
     ///
     /// # Errors

@@ -6,17 +6,22 @@
 #![forbid(unsafe_code)]
 
 mod attributes;
+mod compare;
 mod directory;
 mod extended;
 mod file_system;
 mod make;
 mod names;
 mod node;
+mod place;
 mod source;
 mod stat;
 mod table;
+mod trust;
 
+pub(crate) use compare::Compared;
 pub use node::{Node, OwnChange};
+pub(crate) use place::Home;
 pub use source::Source;
 pub use stat::Stamp;
 
@@ -26,20 +31,27 @@ use crate::watch::Outside;
 use crate::wire::{Transfer, WRITE_KILL_SUIDGID};
 use directory::Streams;
 use fuse_backend_rs::api::filesystem::Entry;
+use node::Opened;
+use place::OpenPlaces;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{getrlimit, setrlimit, Resource, Rlimit};
 use source::OpenSources;
-use stat::Stat;
-use std::ffi::{CStr, CString};
+use stat::{Change, Stat};
+use std::ffi::CStr;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use table::{Table, Which};
+use trust::Trust;
 
 /// At most so many source files are open at once, each perhaps twice.
 const SOURCES_MAX: u64 = 4096 / 2;
+/// At most so many places.
+const PLACES_MAX: u64 = 4096;
+/// So many nodes take about half a gigabyte.
+const NODES_MAX: usize = 1 << 20;
 /// As many descriptors as Linux gives a process unless it was told otherwise.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 
@@ -56,6 +68,7 @@ pub struct Tree {
     nodes_max: usize,
     entry_timeout: Duration,
     attr_timeout: Duration,
+    watched_timeout: Duration,
     writeback: bool,
     /// Root gives new objects to whoever asked for them.
     is_root: bool,
@@ -73,15 +86,20 @@ impl Tree {
         let root = rustix::fs::open(&options.source, flags, Mode::empty())?;
         let stat = Stat::of(&root)?;
         let descriptors = raise_descriptor_limit();
-        let sources = OpenSources::new((descriptors / 8).min(SOURCES_MAX) as usize);
+        let places_max = (descriptors / 4).min(PLACES_MAX) as usize;
+        let opened = Opened {
+            places: OpenPlaces::new(options.places_max.unwrap_or(places_max)),
+            sources: OpenSources::new((descriptors / 8).min(SOURCES_MAX) as usize),
+        };
         Ok(Tree {
-            table: Table::new(root, stat, Arc::new(sources)),
+            table: Table::new(root, stat, Arc::new(opened)),
             content,
             outside,
             streams: Streams::default(),
-            nodes_max: options.nodes_max.unwrap_or(descriptors as usize / 2),
+            nodes_max: options.nodes_max.unwrap_or(NODES_MAX),
             entry_timeout: options.entry_timeout,
             attr_timeout: options.attr_timeout,
+            watched_timeout: options.watched_timeout,
             writeback: options.writeback,
             is_root: rustix::process::geteuid().is_root(),
             is_ready: Mutex::default(),
@@ -106,22 +124,25 @@ impl Tree {
     pub fn look_for_changes(&self) {
         for node in self.table.all() {
             if node.is_watched() {
-                self.look_at(&node);
+                self.look_at(&node, Suspect::Anything);
             }
         }
     }
 
-    pub(crate) fn look_at(&self, node: &Node) {
-        if node.was_changed_outside() {
+    pub(crate) fn look_at(&self, node: &Node, suspect: Suspect) {
+        let change = node.changed_outside();
+        if change == Change::Contents
+            || (change == Change::Attributes && suspect == Suspect::Anything)
+        {
             self.content.changed_outside(node);
             self.outside.invalidate(node.number());
         }
     }
 
-    /// Names that the kernel is to forget, as each node that it knows costs a descriptor. It drops the node
-    /// with the name, unless the file is in use. Those of directories only when that is not enough: a
-    /// program that works in one cannot ask where it is until somebody looks the name up again.
-    pub(crate) fn names_to_forget(&self) -> Vec<(u64, CString)> {
+    /// Names that the kernel is to forget. It drops the node with the name, unless the file is in use.
+    /// Those of directories only when that is not enough: a program that works in one cannot ask where it
+    /// is until somebody looks the name up again.
+    pub(crate) fn names_to_forget(&self) -> Vec<Home> {
         let known = self.table.len();
         let count = self.nodes_max / 4 + 1;
         if known > self.nodes_max + self.nodes_max / 4 {
@@ -159,6 +180,7 @@ impl Tree {
         self.watch(&node);
         self.content
             .read(&node, ticket, transfer.offset, transfer.size, out)
+            .inspect_err(|error| self.doubt(&node, error))
     }
 
     /// Does a WRITE.
@@ -172,7 +194,9 @@ impl Tree {
         let node = self.node(number).ok_or(errno(libc::ESTALE))?;
         self.watch(&node);
         let _ours = node.changing();
-        self.content.write(&node, ticket, transfer.offset, data)?;
+        self.content
+            .write(&node, ticket, transfer.offset, data)
+            .inspect_err(|error| self.doubt(&node, error))?;
         if transfer.flags & WRITE_KILL_SUIDGID != 0 {
             self.drop_privileges(&node)?;
         }
@@ -185,37 +209,40 @@ impl Tree {
         }
     }
 
+    /// What cannot be found by its name any more should not be known by it either.
+    fn doubt(&self, node: &Node, error: &io::Error) {
+        if error.raw_os_error() == Some(libc::ESTALE) {
+            if let Some(home) = node.home() {
+                self.outside.doubt(home);
+            }
+        }
+    }
+
     fn known(&self, number: u64) -> io::Result<Arc<Node>> {
         self.node(number).ok_or_else(|| errno(libc::ESTALE))
     }
 
     /// The node of this name, counted once: `forget` unless the kernel is told of it.
-    fn look_up(&self, directory: &Node, name: &CStr) -> io::Result<Entry> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let place = rustix::fs::openat(directory.place(), name, flags, Mode::empty())?;
-        self.admit(place, directory, name)
+    fn look_up(&self, directory: &Arc<Node>, name: &CStr) -> io::Result<Entry> {
+        let trust = self.trust_names_in(directory);
+        let place = place::open_named(&*directory.place()?, name)?;
+        self.admit(place, directory, name, trust)
     }
 
     /// As `look_up`, for an object that is open.
-    fn admit(&self, place: OwnedFd, directory: &Node, name: &CStr) -> io::Result<Entry> {
+    fn admit(
+        &self,
+        place: OwnedFd,
+        directory: &Arc<Node>,
+        name: &CStr,
+        trust: Trust,
+    ) -> io::Result<Entry> {
         let stat = Stat::of(&place)?;
-        let node = self.table.look_up(place, stat, directory.number(), name);
+        let node = self.table.look_up(place, stat, Home::new(directory, name));
         if self.table.len() > self.nodes_max {
             self.outside.thin_out();
         }
-        Ok(self.entry(&node, stat))
-    }
-
-    /// What the kernel is told of a node that was just looked at.
-    fn entry(&self, node: &Node, stat: Stat) -> Entry {
-        Entry {
-            inode: node.number(),
-            generation: node.generation(),
-            attr: self.seen(node, stat).attributes(node.shown_inode()),
-            attr_flags: 0,
-            attr_timeout: self.attr_timeout,
-            entry_timeout: self.entry_timeout,
-        }
+        Ok(self.entry(&node, stat, trust))
     }
 
     /// Attributes that were just read, or newer ones when they show a change that may be from outside.
@@ -223,34 +250,44 @@ impl Tree {
         if !node.is_file() || node.stamp() == stat.stamp() {
             return stat;
         }
-        self.look_at(node);
+        self.look_at(node, Suspect::Anything);
         node.stat().unwrap_or(stat)
     }
 
     fn forget_lookups(&self, number: u64, count: u64) {
         let mut removed = None;
-        self.table.forget(number, count, |node| {
-            if node.is_watched() {
-                self.outside.forget(number);
-            }
-            if node.stat().is_ok_and(|stat| stat.links() == 0) {
-                removed = Some(Arc::clone(node));
-            } else {
-                self.content.forgotten(node);
-            }
-        });
+        self.table
+            .forget(number, count, |node| self.forgotten(node, &mut removed));
         // The descriptor is still open, so that no other file can get the inode.
         if let Some(node) = removed {
             self.content.removed(&node);
         }
     }
 
-    /// The file of this name, if the kernel knows it: its time of change is about to be another.
-    fn file_named(&self, directory: &Node, name: &CStr) -> Option<Arc<Node>> {
-        let stat = Stat::named(directory.place(), name).ok()?;
-        let file = Some(stat).filter(Stat::is_file)?;
-        self.table.find(file.identity())
+    /// Directories that the kernel forgot, but not what is in them, and now that as well.
+    pub(crate) fn sweep_directories(&self) {
+        self.table.sweep(|node| self.forgotten(node, &mut None));
     }
+
+    /// With the table locked, so without opening anything: what we removed is open.
+    fn forgotten(&self, node: &Arc<Node>, removed: &mut Option<Arc<Node>>) {
+        if node.is_watched() {
+            self.outside.forget(node.number());
+        }
+        if node.has_no_links() {
+            *removed = Some(Arc::clone(node));
+        } else {
+            self.content.forgotten(node);
+        }
+    }
+}
+
+/// What an event may mean for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Suspect {
+    /// Its contents were not written to.
+    Attributes,
+    Anything,
 }
 
 impl fmt::Debug for Tree {

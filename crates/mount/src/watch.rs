@@ -1,100 +1,65 @@
-//! Finds out that files were changed behind the mount, and tells content and kernel.
+//! Finds out that files and names were changed behind the mount, and tells content and kernel.
 //!
-//! Files whose data the kernel may have are watched with inotify. Its events are taken every half second
-//! rather than at once: our own writes raise them too, and a wake-up costs more than a write. A file that
-//! cannot be watched (the user's watches are used up) is looked at every second.
+//! Directories in which the kernel was told names are watched with inotify, and files with data where that
+//! does not suffice: they have several names, or their directory cannot be watched. Events are taken every
+//! half second rather than at once: our own changes raise them too, and a wake-up costs more than a write. A
+//! file that cannot be watched at all (the user's watches are used up) is looked at every second.
+//!
+//! The thread holds no lock while it speaks to the kernel, which may wait for requests that we serve.
 #![forbid(unsafe_code)]
 
+mod events;
+mod names;
+mod orders;
+mod sweep;
+
+pub use orders::Outside;
+
 use crate::notify::Notifier;
-use crate::tree::{Node, Tree};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
-use std::collections::{HashMap, HashSet};
+use crate::tree::{Node, Suspect, Tree};
+use names::{Doubts, Halves, Losses};
+use orders::Order;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use std::collections::HashMap;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use sweep::Sweep;
 
 const EVENTS_EVERY: Duration = Duration::from_millis(500);
+/// After many of them at once, so that the kernel's queue of 16384 does not run over.
+const EVENTS_EVERY_BUSY: Duration = Duration::from_millis(50);
+const BUSY: usize = 1000;
 const SCAN_EVERY: Duration = Duration::from_secs(1);
-const EVENT_BYTES: usize = 16 * 1024;
-/// Reads of events in a row; what is left then waits for the next round.
-const READS_MAX: usize = 64;
 
-enum Order {
-    Watch(Weak<Node>),
-    Forget(u64),
-    Invalidate(u64),
-    ThinOut,
-}
+const OF_FILES: WatchFlags = WatchFlags::MODIFY.union(WatchFlags::ATTRIB);
+const OF_NAMES: WatchFlags = OF_FILES
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVE)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::ONLYDIR);
 
-#[derive(Default)]
-struct Orders {
-    waiting: Vec<Order>,
-    is_urgent: bool,
-    /// `ThinOut` waits, or is being obeyed.
-    is_thinning: bool,
-    is_over: bool,
-}
+/// File systems that nobody else can change, so that inotify tells of every change: ext2 to ext4, XFS, Btrfs,
+/// F2FS, tmpfs, ZFS, bcachefs, overlayfs.
+const LOCAL: [u64; 8] = [
+    0xEF53,
+    0x5846_5342,
+    0x9123_683E,
+    0xF2F5_2010,
+    0x0102_1994,
+    0x2FC1_2FC1,
+    0xCA45_1A4E,
+    0x794C_7630,
+];
 
-/// What the workers have to say to the watcher. They never speak to the kernel themselves: it would wait for
-/// pages that wait for them.
-#[derive(Default)]
-pub struct Outside {
-    orders: Mutex<Orders>,
-    changed: Condvar,
-}
-
-impl Outside {
-    fn orders(&self) -> MutexGuard<'_, Orders> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Data of this file goes to the kernel.
-    pub fn watch(&self, node: &Arc<Node>) {
-        self.orders()
-            .waiting
-            .push(Order::Watch(Arc::downgrade(node)));
-    }
-
-    /// The kernel forgot this node.
-    pub fn forget(&self, number: u64) {
-        self.orders().waiting.push(Order::Forget(number));
-    }
-
-    /// What the kernel has of this file is old.
-    pub fn invalidate(&self, number: u64) {
-        let mut orders = self.orders();
-        orders.waiting.push(Order::Invalidate(number));
-        orders.is_urgent = true;
-        self.changed.notify_one();
-    }
-
-    /// The kernel knows too many nodes.
-    pub fn thin_out(&self) {
-        let mut orders = self.orders();
-        if !orders.is_thinning {
-            orders.is_thinning = true;
-            orders.waiting.push(Order::ThinOut);
-            orders.is_urgent = true;
-            self.changed.notify_one();
-        }
-    }
-
-    /// Ends the watcher.
-    pub fn end(&self) {
-        self.orders().is_over = true;
-        self.changed.notify_one();
-    }
-
-    /// What there is to do, at once if it is urgent; `None` at the end.
-    fn take(&self, limit: Duration) -> Option<Vec<Order>> {
-        let idle = |orders: &mut Orders| !orders.is_urgent && !orders.is_over;
-        let waited = self.changed.wait_timeout_while(self.orders(), limit, idle);
-        let mut orders = waited.unwrap_or_else(PoisonError::into_inner).0;
-        orders.is_urgent = false;
-        (!orders.is_over).then(|| std::mem::take(&mut orders.waiting))
-    }
+fn is_local(node: &Node) -> bool {
+    let kind = node
+        .place()
+        .and_then(|place| Ok(rustix::fs::fstatfs(&*place)?.f_type));
+    // Signed or not, 32 bits or 64: it has 32.
+    kind.is_ok_and(|kind| LOCAL.contains(&(kind as u64 & 0xFFFF_FFFF)))
 }
 
 /// The watcher: one thread of each mount.
@@ -108,6 +73,10 @@ pub struct Watcher {
     watch_of: HashMap<u64, i32>,
     /// Cannot be watched.
     scanned: HashMap<u64, Weak<Node>>,
+    doubts: Doubts,
+    halves: Halves,
+    losses: Losses,
+    sweep: Sweep,
 }
 
 impl Watcher {
@@ -120,15 +89,24 @@ impl Watcher {
             watched: HashMap::new(),
             watch_of: HashMap::new(),
             scanned: HashMap::new(),
+            doubts: Doubts::default(),
+            halves: Halves::default(),
+            losses: Losses::default(),
+            sweep: Sweep::default(),
         }
     }
 
     /// Until the mount ends.
     pub fn run(mut self) {
         let mut events_at = Instant::now() + EVENTS_EVERY;
+        let mut rounds_at = events_at;
         let mut scan_at = Instant::now() + SCAN_EVERY;
         loop {
-            let limit = events_at.saturating_duration_since(Instant::now());
+            let next = self
+                .doubts
+                .due()
+                .map_or(events_at, |due| due.min(events_at));
+            let limit = next.saturating_duration_since(Instant::now());
             let Some(orders) = self.outside.take(limit) else {
                 return;
             };
@@ -136,9 +114,21 @@ impl Watcher {
                 self.obey(order);
             }
             let now = Instant::now();
+            if self.doubts.due().is_some_and(|due| now >= due) {
+                self.settle_doubts();
+            }
             if now >= events_at {
-                self.take_events();
-                events_at = now + EVENTS_EVERY;
+                let is_busy = self.take_events() > BUSY;
+                events_at = now
+                    + if is_busy {
+                        EVENTS_EVERY_BUSY
+                    } else {
+                        EVENTS_EVERY
+                    };
+            }
+            if now >= rounds_at {
+                self.sweep();
+                rounds_at = now + EVENTS_EVERY;
             }
             if now >= scan_at {
                 self.scan();
@@ -155,12 +145,13 @@ impl Watcher {
                 // Whatever it answers: the node is gone, or its pages are.
                 let _ = self.notifier.inval_inode(number, 0, 0);
             }
+            Order::Doubt(home) => self.doubt(home),
             Order::ThinOut => {
-                for (directory, name) in self.tree.names_to_forget() {
+                for home in self.tree.names_to_forget() {
                     // Whatever it answers: the name is gone from its memory.
-                    let _ = self.notifier.inval_entry(directory, &name);
+                    let _ = self.notifier.inval_entry(home.parent.number(), &home.name);
                 }
-                self.outside.orders().is_thinning = false;
+                self.outside.thinned_out();
             }
         }
     }
@@ -169,23 +160,43 @@ impl Watcher {
         let Some(node) = weak.upgrade() else {
             return;
         };
-        match self.add_watch(&node) {
-            Ok(watch) => {
-                self.watched.insert(watch, Weak::clone(weak));
-                self.watch_of.insert(node.number(), watch);
-            }
-            Err(_) => {
-                self.scanned.insert(node.number(), Weak::clone(weak));
+        if node.is_directory() {
+            self.watch_names(&node);
+        } else if node.is_file() {
+            self.watch_file(&node);
+        }
+    }
+
+    /// What the kernel was told before is not believed for long.
+    fn watch_names(&mut self, directory: &Arc<Node>) {
+        if is_local(directory) && self.add_watch(directory, OF_NAMES).is_ok() {
+            directory.set_has_watch(true);
+        }
+    }
+
+    fn watch_file(&mut self, file: &Arc<Node>) {
+        let is_seen = self.watch_of.contains_key(&file.number());
+        if !is_seen && self.tree.needs_own_watch(file) {
+            match self.add_watch(file, OF_FILES) {
+                Ok(()) => {
+                    self.scanned.remove(&file.number());
+                    file.set_has_watch(is_local(file));
+                }
+                Err(_) => {
+                    self.scanned.insert(file.number(), Arc::downgrade(file));
+                }
             }
         }
         // It may have changed before it was watched.
-        self.tree.look_at(&node);
+        self.tree.look_at(file, Suspect::Anything);
     }
 
-    fn add_watch(&self, node: &Node) -> io::Result<i32> {
+    fn add_watch(&mut self, node: &Arc<Node>, events: WatchFlags) -> io::Result<()> {
         let inotify = self.inotify.as_ref().ok_or(io::ErrorKind::Unsupported)?;
-        let events = WatchFlags::MODIFY | WatchFlags::ATTRIB;
-        Ok(inotify::add_watch(inotify, node.proc_path(), events)?)
+        let watch = node.by_path(|path| Ok(inotify::add_watch(inotify, path, events)?))?;
+        self.watched.insert(watch, Arc::downgrade(node));
+        self.watch_of.insert(node.number(), watch);
+        Ok(())
     }
 
     fn forget(&mut self, number: u64) {
@@ -197,39 +208,13 @@ impl Watcher {
         }
     }
 
-    fn take_events(&mut self) {
-        let Some(inotify) = &self.inotify else {
-            return;
-        };
-        let mut touched = HashSet::new();
-        let mut lost_some = false;
-        let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
-        let mut events = inotify::Reader::new(inotify, &mut buffer);
-        let mut reads = 0;
-        while reads < READS_MAX {
-            let Ok(event) = events.next() else {
-                break;
-            };
-            lost_some |= event.events().contains(ReadFlags::QUEUE_OVERFLOW);
-            touched.insert(event.wd());
-            reads += usize::from(events.is_buffer_empty());
-        }
-        if lost_some {
-            self.tree.look_for_changes();
-        }
-        for watch in touched {
-            if let Some(node) = self.watched.get(&watch).and_then(Weak::upgrade) {
-                self.tree.look_at(&node);
-            }
-        }
-    }
-
     fn scan(&mut self) {
         let tree = &self.tree;
+        tree.sweep_directories();
         self.scanned.retain(|_, node| {
             let node = node.upgrade();
             if let Some(node) = &node {
-                tree.look_at(node);
+                tree.look_at(node, Suspect::Anything);
             }
             node.is_some()
         });

@@ -1,5 +1,7 @@
 //! What programs may expect of a mount, tried through a real one.
 
+// Each file of tests uses a part of it.
+#[allow(dead_code)]
 mod fixture;
 
 use fixture::Mounted;

@@ -9,6 +9,7 @@ use rustix::fs::{
     Timestamps, Uid, CWD, UTIME_NOW, UTIME_OMIT,
 };
 use std::io;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 impl Tree {
@@ -23,8 +24,10 @@ impl Tree {
             let _ours = node.changing();
             self.apply(&node, &wish, valid)?;
         }
+        let trust = self.trust_in(&node);
         let stat = node.stat()?;
-        Ok((stat.attributes(node.shown_inode()), self.attr_timeout))
+        let timeout = self.attr_timeout(&node, &stat, trust);
+        Ok((stat.attributes(node.shown_inode()), timeout))
     }
 
     /// In this order: a change of owner clears bits of the mode, one of size changes times.
@@ -36,7 +39,7 @@ impl Tree {
             let gid = valid
                 .contains(SetattrValid::GID)
                 .then(|| Gid::from_raw(wish.st_gid));
-            chownat(node.place(), c"", uid, gid, AtFlags::EMPTY_PATH)?;
+            chownat(&*node.place()?, c"", uid, gid, AtFlags::EMPTY_PATH)?;
         }
         if valid.contains(SetattrValid::MODE) {
             self.set_mode(node, wish.st_mode)?;
@@ -60,7 +63,13 @@ impl Tree {
         }
         let mode = Mode::from_raw_mode(mode & 0o7777);
         // By way of /proc: a descriptor with O_PATH is not enough for fchmod.
-        Ok(chmodat(CWD, path_of(node.place()), mode, AtFlags::empty())?)
+        let place = node.place()?;
+        Ok(chmodat(
+            CWD,
+            path_of(place.as_fd()),
+            mode,
+            AtFlags::empty(),
+        )?)
     }
 
     /// Cuts the file off, or adds zeros.
@@ -83,7 +92,8 @@ impl Tree {
         }
         if kept != mode {
             let mode = Mode::from_raw_mode(kept & 0o7777);
-            chmodat(CWD, path_of(node.place()), mode, AtFlags::empty())?;
+            let place = node.place()?;
+            chmodat(CWD, path_of(place.as_fd()), mode, AtFlags::empty())?;
         }
         Ok(())
     }
@@ -153,5 +163,10 @@ fn set_times(node: &Node, wish: &stat64, valid: SetattrValid) -> io::Result<()> 
             wish.st_mtime_nsec,
         ),
     };
-    Ok(utimensat(node.place(), c"", &times, AtFlags::EMPTY_PATH)?)
+    Ok(utimensat(
+        &*node.place()?,
+        c"",
+        &times,
+        AtFlags::EMPTY_PATH,
+    )?)
 }

@@ -106,7 +106,7 @@ impl Tree {
     pub(super) fn open_directory(&self, number: u64) -> io::Result<u64> {
         let node = self.known(number)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory = rustix::fs::openat(node.place(), c".", flags, Mode::empty())?;
+        let directory = rustix::fs::openat(&*node.place()?, c".", flags, Mode::empty())?;
         Ok(self.streams.add(Stream {
             directory,
             position: Some(0),
@@ -154,8 +154,12 @@ impl Tree {
             let found = found.unwrap_or_default();
             let taken = add(self.shown(&node, entry), found);
             let is_taken = matches!(taken, Ok(bytes) if bytes > 0);
-            if !is_taken && found.inode != 0 {
-                self.forget_lookups(found.inode, 1);
+            if found.inode != 0 {
+                if is_taken {
+                    self.told(&found, &node, name);
+                } else {
+                    self.forget_lookups(found.inode, 1);
+                }
             }
             taken.map(|_| is_taken)
         })

@@ -9,6 +9,7 @@ use rustix::fs::{getxattr, getxattr_query, listxattr, listxattr_query, removexat
 use rustix::fs::{setxattr, XattrFlags};
 use std::ffi::CStr;
 use std::io;
+use std::os::fd::AsFd;
 
 impl Tree {
     pub(super) fn set_extended(
@@ -21,7 +22,8 @@ impl Tree {
         let node = self.known(number)?;
         let _ours = node.changing();
         let flags = XattrFlags::from_bits_retain(flags);
-        Ok(setxattr(path_of(node.place()), name, value, flags)?)
+        let place = node.place()?;
+        Ok(setxattr(path_of(place.as_fd()), name, value, flags)?)
     }
 
     /// A size of 0 asks for the size.
@@ -32,7 +34,8 @@ impl Tree {
         size: u32,
     ) -> io::Result<GetxattrReply> {
         let node = self.known(number)?;
-        let path = path_of(node.place());
+        let place = node.place()?;
+        let path = path_of(place.as_fd());
         if size == 0 {
             return Ok(GetxattrReply::Count(getxattr_query(path, name)? as u32));
         }
@@ -45,7 +48,8 @@ impl Tree {
     /// A size of 0 asks for the size.
     pub(super) fn list_extended(&self, number: u64, size: u32) -> io::Result<ListxattrReply> {
         let node = self.known(number)?;
-        let path = path_of(node.place());
+        let place = node.place()?;
+        let path = path_of(place.as_fd());
         if size == 0 {
             return Ok(ListxattrReply::Count(listxattr_query(path)? as u32));
         }
@@ -58,6 +62,7 @@ impl Tree {
     pub(super) fn remove_extended(&self, number: u64, name: &CStr) -> io::Result<()> {
         let node = self.known(number)?;
         let _ours = node.changing();
-        Ok(removexattr(path_of(node.place()), name)?)
+        let place = node.place()?;
+        Ok(removexattr(path_of(place.as_fd()), name)?)
     }
 }

@@ -49,8 +49,7 @@ impl FileSystem for Tree {
     }
 
     fn getattr(&self, _: &Context, number: u64, _: Option<u64>) -> io::Result<(stat64, Duration)> {
-        let (node, stat) = self.look_again(number)?;
-        Ok((stat.attributes(node.shown_inode()), self.attr_timeout))
+        self.look_again(number)
     }
 
     fn setattr(
@@ -160,7 +159,7 @@ impl FileSystem for Tree {
     }
 
     fn statfs(&self, _: &Context, number: u64) -> io::Result<statvfs64> {
-        crate::sys::statvfs(self.known(number)?.place())
+        crate::sys::statvfs(&*self.known(number)?.place()?)
     }
 
     fn fsync(&self, _: &Context, number: u64, data_only: bool, _: u64) -> io::Result<()> {

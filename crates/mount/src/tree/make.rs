@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 use super::names::check;
+use super::place::open_named;
 use super::source::{path_of, Source};
 use super::stat::Stat;
+use super::trust::Trust;
 use super::{errno, Node, Tree};
 use fuse_backend_rs::abi::fuse_abi::CreateIn;
 use fuse_backend_rs::api::filesystem::{Context, Entry};
@@ -11,20 +13,11 @@ use rustix::fs::{chmodat, chownat, AtFlags, FileType, Gid, Mode, OFlags, Uid, CW
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 const PERMISSIONS: u32 = 0o7777;
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
-
-fn open_place(directory: &Node, name: &CStr) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(
-        directory.place(),
-        name,
-        flags,
-        Mode::empty(),
-    )?)
-}
 
 impl Tree {
     /// Makes a file, or finds it made by somebody else meanwhile, for an `open` with `O_CREAT`.
@@ -49,12 +42,12 @@ impl Tree {
     }
 
     /// The kernel asks for permissions after this; of truncation, it must be sure itself.
-    fn open_existing(&self, directory: &Node, name: &CStr, wish: i32) -> io::Result<Entry> {
-        let mut entry = self.look_up(directory, name)?;
+    fn open_existing(&self, directory: &Arc<Node>, name: &CStr, wish: i32) -> io::Result<Entry> {
+        let mut entry = self.find_in(directory, name)?;
         if wish & libc::O_TRUNC != 0 {
             let truncated = self.known(entry.inode).and_then(|node| {
                 self.resize(&node, 0)?;
-                Ok(self.entry(&node, node.stat()?))
+                Ok(self.entry(&node, node.stat()?, Trust::None))
             });
             match truncated {
                 Ok(newer) => entry = newer,
@@ -70,26 +63,24 @@ impl Tree {
     fn make_file(
         &self,
         ctx: &Context,
-        directory: &Node,
+        directory: &Arc<Node>,
         name: &CStr,
         mode: u32,
     ) -> io::Result<Entry> {
+        let trust = self.trust_names_in(directory);
+        let above = directory.place()?;
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let permissions = Mode::from_raw_mode(mode & PERMISSIONS);
-        let file = File::from(rustix::fs::openat(
-            directory.place(),
-            name,
-            flags,
-            permissions,
-        )?);
+        let file = File::from(rustix::fs::openat(&*above, name, flags, permissions)?);
         self.give(ctx, directory, name, file.as_fd(), mode)?;
         let place = rustix::fs::open(
             path_of(file.as_fd()),
             OFlags::PATH | OFlags::CLOEXEC,
             Mode::empty(),
         )?;
-        let entry = self.admit(place, directory, name)?;
+        let entry = self.admit(place, directory, name, trust)?;
+        self.told(&entry, directory, name);
         if let Some(node) = self.node(entry.inode) {
             let source = Source::from_file(file, true);
             if self.is_root || mode & 0o600 == 0o600 {
@@ -117,8 +108,9 @@ impl Tree {
             return self.make_file(ctx, &directory, name, mode);
         }
         let permissions = Mode::from_raw_mode(mode & PERMISSIONS);
-        rustix::fs::mknodat(directory.place(), name, kind, permissions, device.into())?;
-        self.made(ctx, &directory, name, mode)
+        let (trust, above) = (self.trust_names_in(&directory), directory.place()?);
+        rustix::fs::mknodat(&*above, name, kind, permissions, device.into())?;
+        self.made(ctx, &directory, name, mode, trust)
     }
 
     pub(super) fn make_directory(
@@ -131,8 +123,9 @@ impl Tree {
         check(name)?;
         let directory = self.known(parent)?;
         let permissions = Mode::from_raw_mode(mode & PERMISSIONS);
-        rustix::fs::mkdirat(directory.place(), name, permissions)?;
-        self.made(ctx, &directory, name, libc::S_IFDIR | mode)
+        let (trust, above) = (self.trust_names_in(&directory), directory.place()?);
+        rustix::fs::mkdirat(&*above, name, permissions)?;
+        self.made(ctx, &directory, name, libc::S_IFDIR | mode, trust)
     }
 
     pub(super) fn make_symlink(
@@ -144,13 +137,21 @@ impl Tree {
     ) -> io::Result<Entry> {
         check(name)?;
         let directory = self.known(parent)?;
-        rustix::fs::symlinkat(target, directory.place(), name)?;
-        self.made(ctx, &directory, name, libc::S_IFLNK | 0o777)
+        let (trust, above) = (self.trust_names_in(&directory), directory.place()?);
+        rustix::fs::symlinkat(target, &*above, name)?;
+        self.made(ctx, &directory, name, libc::S_IFLNK | 0o777, trust)
     }
 
     /// Gives away what was just made under this name, unless somebody put something else there.
-    fn made(&self, ctx: &Context, directory: &Node, name: &CStr, mode: u32) -> io::Result<Entry> {
-        let place = open_place(directory, name)?;
+    fn made(
+        &self,
+        ctx: &Context,
+        directory: &Arc<Node>,
+        name: &CStr,
+        mode: u32,
+        trust: Trust,
+    ) -> io::Result<Entry> {
+        let place = open_named(&*directory.place()?, name)?;
         let stat = Stat::of(&place)?;
         let is_directory = mode & libc::S_IFMT == libc::S_IFDIR;
         let is_ours = stat.uid() == rustix::process::geteuid().as_raw()
@@ -160,7 +161,9 @@ impl Tree {
             return Err(errno(libc::EAGAIN));
         }
         self.give(ctx, directory, name, place.as_fd(), mode)?;
-        self.admit(place, directory, name)
+        let entry = self.admit(place, directory, name, trust)?;
+        self.told(&entry, directory, name);
+        Ok(entry)
     }
 
     /// Changes owner and group to what the kernel itself would have set. Takes the object away again when
@@ -185,7 +188,9 @@ impl Tree {
                 AtFlags::empty()
             };
             // Nothing better to do if that fails too; the first error tells more.
-            let _ = rustix::fs::unlinkat(directory.place(), name, flags);
+            let _ = directory
+                .place()
+                .map(|above| rustix::fs::unlinkat(&*above, name, flags));
         }
         result
     }

@@ -1,21 +1,33 @@
 //! One object of the source that the kernel knows.
 //!
-//! Lock order: `sources.queue` before `data`; `state` alone. No lock is held across a call of `Content`.
+//! Lock order: `sources.queue` before `data`; `state` before `data`, and before those of places (see
+//! [`super::place`]), as it is held while the file is looked at. No lock is held across a call of `Content`.
 #![forbid(unsafe_code)]
 
-use super::source::{path_of, OpenSources, Source};
-use super::stat::{Identity, Stamp, Stat};
+use super::place::{Home, OpenPlaces, Place};
+use super::source::{OpenSources, Source};
+use super::stat::{Change, Identity, Stamp, Stat};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use Ordering::{Acquire, Relaxed, Release};
 
 /// The stamp, and how many of our own changes are under way.
 #[derive(Debug)]
 struct State {
     stamp: Stamp,
     changes_under_way: u32,
+    /// By somebody else, and not acted on yet.
+    noticed: Change,
+}
+
+impl State {
+    fn notice(&mut self, now: Stamp) {
+        self.noticed = self.noticed.max(self.stamp.compare(&now));
+        self.stamp = now;
+    }
 }
 
 /// One file, directory, link or device of the source, for as long as the kernel knows it.
@@ -24,47 +36,67 @@ pub struct Node {
     identity: Identity,
     shown_inode: u64,
     generation: u64,
+    /// What its generation would be now.
+    born: AtomicU64,
     is_file: bool,
     is_directory: bool,
-    /// Open with `O_PATH`: keeps the inode from being used for another file.
-    place: OwnedFd,
+    pub(super) place: Place,
     state: Mutex<State>,
     data: Mutex<Option<Arc<Source>>>,
     was_used: AtomicBool,
-    /// Data went to the kernel, so that it must be told of changes.
+    /// It is to be watched: data of the file, or names in the directory, went to the kernel.
     is_watched: AtomicBool,
-    sources: Arc<OpenSources>,
+    /// Changes of the file, or of names in the directory, raise events.
+    has_watch: AtomicBool,
+    opened: Arc<Opened>,
     this: Weak<Node>,
+}
+
+/// What all nodes share: which of them have something open.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub places: OpenPlaces,
+    pub sources: OpenSources,
 }
 
 /// What a node is made from.
 pub(super) struct Found {
     pub place: OwnedFd,
+    /// None for the root.
+    pub home: Option<Home>,
     pub stat: Stat,
     pub number: u64,
     pub shown_inode: u64,
 }
 
 impl Node {
-    pub(super) fn new(found: Found, sources: &Arc<OpenSources>) -> Arc<Node> {
-        Arc::new_cyclic(|this| Node {
+    pub(super) fn new(found: Found, opened: &Arc<Opened>) -> Arc<Node> {
+        let is_queued = found.home.is_some();
+        let node = Arc::new_cyclic(|this| Node {
             number: found.number,
             identity: found.stat.identity(),
             shown_inode: found.shown_inode,
             generation: found.stat.generation(),
+            born: AtomicU64::new(found.stat.generation()),
             is_file: found.stat.is_file(),
             is_directory: found.stat.is_directory(),
-            place: found.place,
+            place: Place::new(found.place, found.home),
             state: Mutex::new(State {
                 stamp: found.stat.stamp(),
                 changes_under_way: 0,
+                noticed: Change::None,
             }),
             data: Mutex::default(),
             was_used: AtomicBool::new(false),
             is_watched: AtomicBool::new(false),
-            sources: Arc::clone(sources),
+            has_watch: AtomicBool::new(false),
+            opened: Arc::clone(opened),
             this: this.clone(),
-        })
+        });
+        if is_queued {
+            opened.places.opened(node.this());
+        }
+        node
     }
 
     /// The number by which the kernel calls it. The same whenever the same file is found again.
@@ -128,19 +160,45 @@ impl Node {
         }
     }
 
-    /// Says that what happens to the file until the answer is dropped is our own doing.
+    /// Says that what happens to the file until the answer is dropped is our own doing. What happened before
+    /// would be taken for ours at its end, so it is noticed now.
     pub fn changing(&self) -> OwnChange<'_> {
         if self.is_file {
-            self.state().changes_under_way += 1;
+            let mut state = self.state();
+            if state.changes_under_way == 0 && self.is_watched() {
+                if let Ok(stat) = self.stat() {
+                    state.notice(stat.stamp());
+                }
+            }
+            state.changes_under_way += 1;
         }
         OwnChange { node: self }
     }
 
-    pub(super) fn place(&self) -> BorrowedFd<'_> {
-        self.place.as_fd()
+    pub(super) fn this(&self) -> Weak<Node> {
+        self.this.clone()
     }
 
-    pub(super) fn is_directory(&self) -> bool {
+    pub(super) fn places(&self) -> &OpenPlaces {
+        &self.opened.places
+    }
+
+    /// Whether these are attributes of this object, not of a later one with its inode number.
+    pub(super) fn is_same_as(&self, stat: &Stat) -> bool {
+        let looks_the_same = self.identity == stat.identity()
+            && self.is_file == stat.is_file()
+            && self.is_directory == stat.is_directory();
+        if !looks_the_same {
+            return false;
+        }
+        // Files of overlayfs are born anew when they are written to first.
+        if self.born.load(Relaxed) != stat.generation() && self.is_open() {
+            self.born.store(stat.generation(), Relaxed);
+        }
+        self.born.load(Relaxed) == stat.generation()
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
         self.is_directory
     }
 
@@ -156,22 +214,17 @@ impl Node {
         self.generation
     }
 
-    pub(super) fn stat(&self) -> io::Result<Stat> {
-        Stat::of(&self.place)
-    }
-
-    /// Whether somebody else changed the file since the last look. Looks while no change of ours is under
+    /// What somebody else changed of the file since the last look. Looks while no change of ours is under
     /// way and none can begin; one that is will be followed by a look of its own.
-    pub(super) fn was_changed_outside(&self) -> bool {
+    pub(super) fn changed_outside(&self) -> Change {
         let mut state = self.state();
         if !self.is_file || state.changes_under_way > 0 {
-            return false;
+            return Change::None;
         }
-        let Ok(stat) = self.stat() else {
-            return false;
-        };
-        let before = std::mem::replace(&mut state.stamp, stat.stamp());
-        before != state.stamp
+        if let Ok(stat) = self.stat() {
+            state.notice(stat.stamp());
+        }
+        std::mem::replace(&mut state.noticed, Change::None)
     }
 
     /// True the first time only.
@@ -179,33 +232,38 @@ impl Node {
         !self.is_watched.load(Relaxed) && !self.is_watched.swap(true, Relaxed)
     }
 
-    /// By which its object can be opened or watched, not only used.
-    pub(crate) fn proc_path(&self) -> String {
-        path_of(self.place())
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_watched.load(Relaxed)
     }
 
-    pub(super) fn is_watched(&self) -> bool {
-        self.is_watched.load(Relaxed)
+    /// Must be asked before what it is to vouch for is read.
+    pub(crate) fn has_watch(&self) -> bool {
+        self.has_watch.load(Acquire)
+    }
+
+    /// For the watcher only.
+    pub(crate) fn set_has_watch(&self, has_watch: bool) {
+        self.has_watch.store(has_watch, Release);
     }
 
     /// Takes over a source that was opened by making the file.
     pub(super) fn adopt(&self, source: Source) {
         if self.data().replace(Arc::new(source)).is_none() {
-            self.sources.opened(self.this.clone());
+            self.opened.sources.opened(self.this.clone());
         }
     }
 
     /// Opens the source, if it can be, and keeps it.
     pub(super) fn keep_open(&self) {
-        let mut data = self.data();
-        if data.as_ref().is_some_and(|source| source.is_pinned) {
+        if self.data_if_open().is_some_and(|source| source.is_pinned) {
             return;
         }
-        let place = self.place.as_fd();
-        let opened = Source::open(place, true).or_else(|_| Source::open(place, false));
-        if let Ok(mut source) = opened {
-            source.is_pinned = true;
-            *data = Some(Arc::new(source));
+        let opened = self.place().and_then(|place| {
+            let place = place.as_fd();
+            Source::open(place, true).or_else(|_| Source::open(place, false))
+        });
+        if let Ok(source) = opened {
+            self.pin(source);
         }
     }
 
@@ -219,19 +277,27 @@ impl Node {
         if !self.was_used.load(Relaxed) {
             self.was_used.store(true, Relaxed);
         }
-        let mut data = self.data();
-        if let Some(source) = &*data {
-            if source.is_writable() || !for_writing {
-                return Ok(Arc::clone(source));
-            }
+        let serves = |source: &Arc<Source>| source.is_writable() || !for_writing;
+        if let Some(source) = self.data_if_open().filter(serves) {
+            return Ok(source);
         }
-        let source = Arc::new(Source::open(self.place.as_fd(), for_writing)?);
+        let place = self.place()?;
+        let source = Arc::new(Source::open(place.as_fd(), for_writing)?);
+        let mut data = self.data();
+        // Somebody else opened it meanwhile.
+        if let Some(source) = data.as_ref().filter(|source| serves(source)) {
+            return Ok(Arc::clone(source));
+        }
         let is_new = data.replace(Arc::clone(&source)).is_none();
         drop(data);
         if is_new {
-            self.sources.opened(self.this.clone());
+            self.opened.sources.opened(self.this());
         }
         Ok(source)
+    }
+
+    pub(super) fn data_if_open(&self) -> Option<Arc<Source>> {
+        self.data().clone()
     }
 
     /// False when it was used since the last call, or must stay open.
@@ -282,6 +348,7 @@ impl Drop for OwnChange<'_> {
         if state.changes_under_way == 0 {
             // A file that cannot even be looked at keeps its old stamp and counts as changed later.
             if let Ok(stat) = self.node.stat() {
+                self.node.born.store(stat.generation(), Relaxed);
                 state.stamp = stat.stamp();
             }
         }

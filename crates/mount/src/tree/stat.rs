@@ -26,6 +26,29 @@ pub struct Stamp {
     pub birth_ns: Option<i128>,
 }
 
+/// What two stamps differ in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Change {
+    None,
+    /// Only the time of the last change of anything: attributes, links, or contents whose time was set back.
+    Attributes,
+    Contents,
+}
+
+impl Stamp {
+    pub(super) fn compare(&self, later: &Stamp) -> Change {
+        let same_contents = Stamp {
+            ctime_ns: later.ctime_ns,
+            ..*self
+        };
+        match () {
+            () if self == later => Change::None,
+            () if same_contents == *later => Change::Attributes,
+            () => Change::Contents,
+        }
+    }
+}
+
 /// Which object it is, among all of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
