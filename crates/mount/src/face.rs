@@ -6,7 +6,7 @@ use crate::mount::{Mount, MountOptions};
 use crate::pages::{Cached, Evictor, Reading, TAKER};
 use pleat_codec::Choice;
 use pleat_engine::{Counters, Engine, Preset, Settings};
-use pleat_pager::{kick, Parts, Pool, Shared, Strain};
+use pleat_pager::{kick, Gauge, Parts, Pool, Shared, Strain};
 use pleat_sys::guard::Guard;
 use pleat_sys::process::{readable, wait};
 use pleat_sys::procfs::StatmReader;
@@ -27,6 +27,11 @@ const BUDGET_MIN: u64 = 16 << 20;
 const RESERVE_PART: u64 = 100;
 const RESERVE_MIN: u64 = 3 << 20;
 const RESERVE_MAX: u64 = 64 << 20;
+/// Between two looks at a limit of the kernel's; each moves the estimate by one part in so many.
+const GAUGE_EVERY: Duration = Duration::from_millis(500);
+const GAUGE_EASE: i64 = 4;
+/// This part of the budget is left between that limit and what is used.
+const GAUGE_PART: u64 = 32;
 /// Between two looks at the memory in use.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Memory that the kernel seems to need for something else takes at most this part of the budget.
@@ -223,6 +228,9 @@ pub fn run(job: Job, ready: impl FnOnce(&Path)) -> Result<Report, JobError> {
         peak_bytes: 0,
         budget_bytes: job.budget_bytes,
         strain: Strain::default(),
+        gauge: Gauge::open(job.budget_bytes),
+        taken_bytes: 0,
+        gauged: start,
     };
     if let Err(error) = supervisor.run(&face, &signals) {
         face.cached.ends();
@@ -279,6 +287,11 @@ struct Supervisor {
     budget_bytes: u64,
     /// What the kernel needs that we do not see.
     strain: Strain,
+    /// Where the kernel limits us and others together, not far above the budget.
+    gauge: Option<Gauge>,
+    /// What these others take of the budget, and when that was looked at.
+    taken_bytes: i64,
+    gauged: Instant,
 }
 
 impl Supervisor {
@@ -326,13 +339,32 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Where there is one limit for us and the programs that use the mount: what these and the kernel's own
+    /// structures, its inodes above all, leave less of than the budget. Otherwise the kernel would drop pages
+    /// of the mount as it likes.
+    fn taken_by_others(&mut self, own: u64) -> u64 {
+        let Some(gauge) = &self.gauge else { return 0 };
+        if self.gauged.elapsed() >= GAUGE_EVERY {
+            self.gauged = Instant::now();
+            // The kernel's count of file pages is some seconds old.
+            if let Some(counted) = gauge.counted() {
+                let others = counted.saturating_sub(own) + self.budget_bytes / GAUGE_PART;
+                let taken = others as i64 + self.budget_bytes as i64 - gauge.limit_bytes() as i64;
+                self.taken_bytes += (taken - self.taken_bytes) / GAUGE_EASE;
+            }
+        }
+        self.taken_bytes.max(0) as u64
+    }
+
     /// What the kernel's page cache has of the mount is part of the engine's account; the rest is ours.
     fn look_at_memory(&mut self, face: &Face) -> Result<(), JobError> {
         let own = self.statm.read()?.resident_pages * PAGE_SIZE as u64;
         let used = own + face.cached.kernel_bytes();
         self.peak_bytes = self.peak_bytes.max(used);
         let lost = face.reading().lost_pages;
-        let strain = self.strain.note(lost, self.budget_bytes / STRAIN_PART);
+        let most = self.budget_bytes / STRAIN_PART;
+        let strain = self.strain.note(lost, most);
+        let strain = strain.max(self.taken_by_others(own).min(most));
         let mut engine = self.shared.engine();
         engine.measured(used + strain);
         let is_wanted = engine.frames_wanted() > 0;

@@ -29,6 +29,7 @@ const ROOM_MIN: u64 = 24 << 20;
 pub struct Gauge {
     usage: File,
     stat: File,
+    limit_bytes: u64,
     /// Used by others when the job began.
     others_bytes: u64,
 }
@@ -47,23 +48,30 @@ impl Gauge {
         let mut gauge = Gauge {
             usage,
             stat,
+            limit_bytes: limit.bytes,
             others_bytes: 0,
         };
-        gauge.others_bytes = gauge.bytes()?;
+        gauge.others_bytes = gauge.counted()?;
         Some(gauge)
+    }
+
+    /// The limit.
+    pub fn limit_bytes(&self) -> u64 {
+        self.limit_bytes
     }
 
     /// Bytes that the job uses, file pages that the kernel can drop left out.
     pub fn bytes(&self) -> Option<u64> {
+        Some(self.counted()?.saturating_sub(self.others_bytes))
+    }
+
+    /// The same of everybody in the group.
+    pub fn counted(&self) -> Option<u64> {
         let mut text = [0u8; 4096];
         let usage: u64 = read(&self.usage, &mut text)?.trim().parse().ok()?;
         let stat = read(&self.stat, &mut text)?;
         let droppable: u64 = stat.lines().filter_map(file_bytes).sum();
-        Some(
-            usage
-                .saturating_sub(droppable)
-                .saturating_sub(self.others_bytes),
-        )
+        Some(usage.saturating_sub(droppable))
     }
 }
 

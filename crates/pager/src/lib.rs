@@ -37,6 +37,7 @@ mod strain;
 mod supervisor;
 mod write;
 
+pub use cgroup::Gauge;
 pub use companion::Companion;
 pub use fold::{check, damaged};
 pub use job::{run, run_beside, Ending, Job, Outcome, Place, Record, RunError, Swap};
