@@ -16,6 +16,37 @@ pub(crate) struct Home {
     pub(crate) page: PageNo,
 }
 
+/// A home in 64 bits: there are many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PackedHome(u64);
+
+impl PackedHome {
+    const PAGE_BITS: u32 = 36;
+    const NONE: PackedHome = PackedHome(u64::MAX);
+
+    /// Pages of files are numbered from 0, and there are not so many spaces: theirs always fit.
+    pub(crate) fn of(home: Home) -> Option<PackedHome> {
+        let (space, page) = (u64::from(home.space.0), home.page.0);
+        let fits = page >> Self::PAGE_BITS == 0 && space >> (63 - Self::PAGE_BITS) == 0;
+        fits.then_some(PackedHome(space << Self::PAGE_BITS | page))
+    }
+
+    fn home(self) -> Option<Home> {
+        (self != Self::NONE).then(|| Home {
+            space: SpaceId((self.0 >> Self::PAGE_BITS) as u32),
+            page: PageNo(self.0 & ((1 << Self::PAGE_BITS) - 1)),
+        })
+    }
+}
+
+/// Makes room for so many, and not for twice as many: these tables are part of the budget.
+pub(crate) fn make_room<T>(table: &mut Vec<T>, len: usize) {
+    if table.capacity() < len {
+        let more = len - table.len() + table.len() / 16;
+        table.reserve_exact(more);
+    }
+}
+
 /// How a page was folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packed {
@@ -164,7 +195,7 @@ struct Body {
 pub(crate) struct Bodies {
     slab: Vec<Body>,
     /// The pages of files that left a body behind; empty while there are none.
-    homes: Vec<Option<Home>>,
+    homes: Vec<PackedHome>,
     /// Checksums of folded pages, by body; empty where none are kept.
     checks: Vec<u64>,
     free: Vec<u32>,
@@ -189,6 +220,8 @@ impl Bodies {
                 BodyId(index)
             }
             None => {
+                let len = self.slab.len() + 1;
+                make_room(&mut self.slab, len);
                 self.slab.push(body);
                 BodyId(self.slab.len() as u32 - 1)
             }
@@ -207,22 +240,24 @@ impl Bodies {
         if state == BodyState::Free {
             self.free.push(body.0);
             if let Some(home) = self.homes.get_mut(body.0 as usize) {
-                *home = None;
+                *home = PackedHome::NONE;
             }
         }
     }
 
     /// The page of a file that left this body behind.
     pub(crate) fn home(&self, body: BodyId) -> Option<Home> {
-        self.homes.get(body.0 as usize).copied().flatten()
+        let home = self.homes.get(body.0 as usize);
+        home.and_then(|home| home.home())
     }
 
     pub(crate) fn set_home(&mut self, body: BodyId, home: Home) {
         let index = body.0 as usize;
         if self.homes.len() <= index {
-            self.homes.resize(index + 1, None);
+            make_room(&mut self.homes, index + 1);
+            self.homes.resize(index + 1, PackedHome::NONE);
         }
-        self.homes[index] = Some(home);
+        self.homes[index] = PackedHome::of(home).expect("homes of files fit");
     }
 
     /// What was noted as the checksum of the folded page.
@@ -233,6 +268,7 @@ impl Bodies {
     pub(crate) fn set_check(&mut self, body: BodyId, check: u64) {
         let index = body.0 as usize;
         if self.checks.len() <= index {
+            make_room(&mut self.checks, index + 1);
             self.checks.resize(index + 1, 0);
         }
         self.checks[index] = check;
@@ -274,7 +310,7 @@ impl Bodies {
     /// Bytes of the tables.
     pub(crate) fn metadata_bytes(&self) -> u64 {
         let tables = self.slab.capacity() * size_of::<Body>()
-            + self.homes.capacity() * size_of::<Option<Home>>()
+            + self.homes.capacity() * size_of::<PackedHome>()
             + self.checks.capacity() * size_of::<u64>()
             + self.free.capacity() * size_of::<u32>();
         tables as u64

@@ -11,7 +11,7 @@ use pleat_policy::{
 use pleat_store::{Full, Growth, Handle, Layout};
 use pleat_types::{CodecId, PAGE_SIZE};
 
-use crate::bodies::{Bodies, BodyState, DiskCopy, Home, Packed};
+use crate::bodies::{make_room, Bodies, BodyState, DiskCopy, Home, Packed};
 use crate::distance::Distances;
 use crate::ghosts::Ghosts;
 use crate::landing::Landing;
@@ -263,6 +263,7 @@ impl Cache {
         }
         let index = handle.0 as usize;
         if self.owners.len() <= index {
+            make_room(&mut self.owners, index + 1);
             self.owners.resize(index + 1, BodyId(u32::MAX));
         }
         self.owners[index] = body;

@@ -4,13 +4,16 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::bodies::Home;
+use crate::bodies::{Home, PackedHome};
 use crate::distance::Distances;
+
+/// Outdated entries of the queue that are let be, for each that is not: one in so many.
+const OUTDATED_PART: usize = 4;
 
 /// `queue` holds every key of `left_at` once with that very time, and outdated entries.
 pub(crate) struct Ghosts {
-    left_at: HashMap<Home, u64>,
-    queue: VecDeque<(Home, u64)>,
+    left_at: HashMap<PackedHome, u64>,
+    queue: VecDeque<(PackedHome, u64)>,
     most: usize,
 }
 
@@ -25,11 +28,13 @@ impl Ghosts {
 
     /// A page is no longer in memory. `left_at` is counted in `away` from before.
     pub(crate) fn add(&mut self, home: Home, left_at: u64, away: &mut Distances) {
+        let home = PackedHome::of(home).expect("homes of files fit");
         if let Some(before) = self.left_at.insert(home, left_at) {
             away.remove(before);
         }
+        self.sweep();
         self.queue.push_back((home, left_at));
-        while self.left_at.len() > self.most || self.queue.len() > 2 * self.most {
+        while self.left_at.len() > self.most {
             let Some((oldest, left_at)) = self.queue.pop_front() else {
                 return;
             };
@@ -40,9 +45,22 @@ impl Ghosts {
         }
     }
 
+    /// Frees places of outdated entries, and makes room for one more: the table is part of the budget.
+    fn sweep(&mut self) {
+        let live = self.left_at.len();
+        if self.queue.len() > live + live / OUTDATED_PART + OUTDATED_PART {
+            let left_at = &self.left_at;
+            self.queue
+                .retain(|(home, at)| left_at.get(home) == Some(at));
+        }
+        if self.queue.len() == self.queue.capacity() {
+            self.queue.reserve_exact(self.queue.len() / 16 + 1);
+        }
+    }
+
     /// A page is back, or will never be: when did it leave? The caller has to stop counting it.
     pub(crate) fn take(&mut self, home: Home) -> Option<u64> {
-        self.left_at.remove(&home)
+        self.left_at.remove(&PackedHome::of(home)?)
     }
 
     /// Pages remembered.
@@ -52,7 +70,7 @@ impl Ghosts {
 
     /// Bytes of the tables.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        let entry = size_of::<(Home, u64)>();
+        let entry = size_of::<(PackedHome, u64)>();
         ((self.left_at.capacity() * 8).div_ceil(7) * (entry + 1) + self.queue.capacity() * entry)
             as u64
     }

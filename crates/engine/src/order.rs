@@ -7,6 +7,7 @@
 
 use pleat_policy::List;
 
+use crate::bodies::make_room;
 use crate::BodyId;
 
 const NONE: u32 = u32::MAX;
@@ -88,6 +89,7 @@ impl Order {
     fn insert(&mut self, body: BodyId, newer: u32, older: u32) {
         let index = body.0 as usize;
         if self.links.len() <= index {
+            make_room(&mut self.links, index + 1);
             self.links.resize(index + 1, OFF);
         }
         assert!(self.links[index].list.is_none(), "stored twice: {body:?}");
