@@ -32,7 +32,7 @@ impl PackedHome {
     }
 
     fn home(self) -> Option<Home> {
-        (self != Self::NONE).then(|| Home {
+        (self != Self::NONE).then_some(Home {
             space: SpaceId((self.0 >> Self::PAGE_BITS) as u32),
             page: PageNo(self.0 & ((1 << Self::PAGE_BITS) - 1)),
         })

@@ -54,6 +54,7 @@ impl Face {
     pub fn start(options: MountOptions, shared: &Arc<Shared>) -> Result<Face, MountError> {
         let cached = Cached::new(shared.clone());
         let (evictor, taker) = Evictor::start(cached.clone())?;
+        let workers = options.threads;
         let mount = match Mount::start(options, cached.clone()) {
             Ok(mount) => Arc::new(mount),
             Err(error) => {
@@ -61,7 +62,7 @@ impl Face {
                 return Err(error);
             }
         };
-        cached.is_at(mount.mountpoint());
+        cached.is_at(mount.mountpoint(), workers);
         let mut face = Face {
             mount,
             cached,

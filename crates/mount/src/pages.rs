@@ -38,8 +38,12 @@ use pleat_types::{PageRange, SpaceId};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use window::Window;
+
+/// Of the workers, one in so many never waits for memory.
+const WORKERS_SPARED_PART: usize = 4;
 
 /// Contents of files, cached within a budget.
 pub struct Cached {
@@ -51,6 +55,9 @@ pub struct Cached {
     /// A write has landed.
     landed: Condvar,
     retrievals: Retrievals,
+    /// Workers that wait for memory, and how many may.
+    waiting: AtomicUsize,
+    waiting_max: AtomicUsize,
     mender: Mender,
     janitor: Janitor,
     /// What it did.
@@ -70,14 +77,20 @@ impl Cached {
             ledger: Arc::default(),
             landed: Condvar::new(),
             retrievals: Retrievals::default(),
+            waiting: AtomicUsize::new(0),
+            waiting_max: AtomicUsize::new(0),
             mender: Mender::default(),
             janitor: Janitor::default(),
             meters: Meters::default(),
         })
     }
 
-    /// It is mounted there, and answers: pages can be taken the short way.
-    pub(crate) fn is_at(&self, mountpoint: &Path) {
+    /// It is mounted there, and so many workers answer: pages can be taken the short way, and a part of the
+    /// workers may wait for memory.
+    pub(crate) fn is_at(&self, mountpoint: &Path, workers: usize) {
+        let spared = (workers / WORKERS_SPARED_PART).max(1);
+        self.waiting_max
+            .store(workers.saturating_sub(spared), Ordering::Relaxed);
         if let Ok(window) = Window::new(mountpoint) {
             let _ = self.window.set(window);
         }

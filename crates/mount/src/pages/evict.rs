@@ -109,6 +109,8 @@ struct Run {
     came: usize,
     /// Copied, as far as it has frames, and dropped.
     is_out: bool,
+    /// Not to be dropped now.
+    is_left: bool,
 }
 
 /// The thread that takes pages, and the queue of those chosen.
@@ -204,7 +206,7 @@ impl Evictor {
         let taken: usize = runs.iter().map(|run| run.pages.len()).sum();
         self.take_through_window(&mut runs);
         self.copy(&mut runs);
-        self.drop_from_kernel(&runs);
+        self.drop_from_kernel(&mut runs);
         self.end(runs);
         if taken > 0 {
             self.cached.shared.pace.taken(start.elapsed(), taken as u64);
@@ -248,6 +250,7 @@ impl Evictor {
                         unique: 0,
                         came: 0,
                         is_out: false,
+                        is_left: false,
                     });
                     runs.last_mut().expect("just pushed")
                 }
@@ -324,11 +327,17 @@ impl Evictor {
         }
     }
 
-    fn drop_from_kernel(&self, runs: &[Run]) {
+    /// Pages that are being read or written by now are left: they are in use, and the kernel would wait for a
+    /// worker to answer, while all workers may be waiting for memory.
+    fn drop_from_kernel(&self, runs: &mut [Run]) {
         let Some(notifier) = self.cached.notifier.get() else {
             return;
         };
-        for run in runs.iter().filter(|run| !run.is_out) {
+        for run in runs.iter_mut().filter(|run| !run.is_out) {
+            run.is_left = self.cached.ledger().is_void(&run.pages);
+            if run.is_left {
+                continue;
+            }
             self.mark_evicted(run);
             let (offset, len) = (run.first, run.pages.len() as u64);
             let page = PAGE_SIZE as u64;
@@ -348,7 +357,7 @@ impl Evictor {
             for (at, &page) in run.pages.iter().enumerate() {
                 let frame = run.frames.get(at).copied();
                 let is_valid = ledger.end_take(page);
-                if !is_valid {
+                if !is_valid || run.is_left {
                     cached.meters.void_pages.add(1);
                     engine.refused(space, page, Refusal::Busy);
                 } else if frame.is_none() {

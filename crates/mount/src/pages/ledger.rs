@@ -230,6 +230,17 @@ impl Ledger {
         });
     }
 
+    /// Whether pages of this file are being taken.
+    pub(super) fn is_taken_from(&self, node: u64) -> bool {
+        self.takes.iter().any(|take| take.of.0 == node)
+    }
+
+    /// Whether the take of any of these pages is void.
+    pub(super) fn is_void(&self, pages: &[PageNo]) -> bool {
+        let mut takes = self.takes.iter();
+        takes.any(|take| take.is_void && pages.contains(&take.page))
+    }
+
     /// These pages were cut off or made new, and the kernel drops what it has of them. No write was under
     /// way: it excludes those.
     pub(super) fn altered(&mut self, node: u64, pages: &Range<u64>) {

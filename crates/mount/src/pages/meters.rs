@@ -28,4 +28,6 @@ pleat_pager::meters! {
     outside_changes,
     /// READ requests that waited for memory.
     memory_waits,
+    /// How long they did, all together.
+    memory_waited_us,
 }

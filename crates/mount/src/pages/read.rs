@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,25 @@ thread_local! {
     static DESK: RefCell<Option<Desk>> = const { RefCell::new(None) };
 }
 
+/// One of the workers that wait for memory.
+struct Waiting<'a> {
+    count: &'a AtomicUsize,
+    others: usize,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(count: &'a AtomicUsize) -> Waiting<'a> {
+        let others = count.fetch_add(1, Ordering::Relaxed);
+        Waiting { count, others }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Desk {
     fn new(codec: &Arc<Choice>) -> Desk {
         Desk {
@@ -80,7 +100,7 @@ impl Cached {
         out: &mut Vec<u8>,
     ) -> io::Result<()> {
         self.wait_for_writes(ticket);
-        self.wait_for_memory();
+        self.wait_for_memory(node);
         DESK.with_borrow_mut(|desk| {
             let desk = desk.get_or_insert_with(|| Desk::new(&self.shared.codec));
             let kept = out.len();
@@ -102,16 +122,24 @@ impl Cached {
     }
 
     /// Waits at the same mark as faults do: readers that went on below it would leave them nothing. Never
-    /// for long, whatever happens: a program that reads may be what others wait for.
-    fn wait_for_memory(&self) {
+    /// for long, whatever happens: a program that reads may be what others wait for. Nor all at once: some are
+    /// left to answer whoever the others wait for. And not at all while
+    /// pages of this file are being taken: that may wait for the very pages that are read, which are locked.
+    fn wait_for_memory(&self, node: &Node) {
         // With nobody else to take from, and hardly a page left in the kernel's cache, it would be in vain.
         let is_alone = self.shared.is_unmanaged();
         let is_short = || {
             let engine = self.shared.engine();
             let taken_last = engine.space_resident_pages(self.space) < LEAST_RESIDENT;
-            engine.is_short() && !(is_alone && taken_last)
+            let is_short = engine.is_short() && !(is_alone && taken_last);
+            drop(engine);
+            is_short && !self.ledger().is_taken_from(node.number())
         };
         if !is_short() {
+            return;
+        }
+        let waiting = Waiting::begin(&self.waiting);
+        if waiting.others >= self.waiting_max.load(Ordering::Relaxed) {
             return;
         }
         self.meters.memory_waits.add(1);
@@ -120,6 +148,8 @@ impl Cached {
             kick(&self.shared);
             self.retrievals.wait_to_be_fed(Duration::from_millis(2));
         }
+        let waited = start.elapsed().as_micros() as u64;
+        self.meters.memory_waited_us.add(waited);
     }
 
     fn answer(
