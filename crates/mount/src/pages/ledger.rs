@@ -7,15 +7,21 @@
 //! # How a page of the kernel's is taken, and what may come between
 //!
 //! The kernel's page cache is the uncompressed tier. It cannot be looked into, loses clean pages without a
-//! word, and goes on serving programs meanwhile. To take a page: `FUSE_NOTIFY_RETRIEVE` asks for a copy,
-//! `FUSE_NOTIFY_INVAL_INODE` drops it (and waits for whoever has the page locked), and only then the copy
-//! counts. What may go wrong, and why it does not:
+//! word, and goes on serving programs meanwhile. To take a page: it is copied, dropped, and only then the copy
+//! counts. There are two ways. Whoever may open files by number reads the page through the mount and asks the
+//! kernel to drop it (`window.rs`): the copy is up to date then, and only what is clean, not mapped, not locked
+//! and held by nobody is dropped, without waiting. Else, and for what was not dropped, there is
+//! `FUSE_NOTIFY_RETRIEVE`, and `FUSE_NOTIFY_INVAL_INODE`, which waits for whoever has the page locked. What may
+//! go wrong, and why it does not:
 //!
 //! - *The copy is no page at all.* RETRIEVE looks at neither lock nor up-to-date flag: while the kernel
 //!   reads a page it hands out zeros. Such a READ is under way (`flights`) when the take begins - then the
 //!   page is passed over - or it comes before INVAL returns, because INVAL waits for the page's lock; then
 //!   it voids the take (`received`). The same goes for a WRITE of part of a page that the kernel did not
 //!   have, which stays locked until the WRITE is answered.
+//! - *INVAL waits for a page that is being read, and the READ for memory.* Pages whose take is void by then
+//!   are not dropped. A READ that comes later does not wait for memory while pages of its file are being
+//!   taken, and some workers never do (`read.rs`).
 //! - *Part of the page was never read.* A WRITE of part of a page may leave a page that is not up to date.
 //!   Such pages are marked `unsure` until they are read or written as a whole, and are never copied.
 //! - *The page changes after the copy.* A `write` reaches us as a WRITE and voids the take, or comes after
