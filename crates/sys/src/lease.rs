@@ -6,6 +6,7 @@
 //! collects it by a descriptor, and does not tell of which file: [`Lease::is_held`] does.
 
 use crate::signals::Signals;
+use crate::source::file_system_of;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -149,15 +150,7 @@ fn state_of(file: &File) -> io::Result<(u64, i64, i64)> {
 }
 
 fn is_local(file: &File) -> io::Result<bool> {
-    // SAFETY: all zeros is a valid `statfs`, and it outlives the call.
-    let status = unsafe {
-        let mut status: libc::statfs = std::mem::zeroed();
-        if libc::fstatfs(file.as_raw_fd(), &mut status) < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        status
-    };
-    Ok(LOCAL.contains(&status.f_type))
+    Ok(LOCAL.contains(&file_system_of(file)?))
 }
 
 #[cfg(test)]

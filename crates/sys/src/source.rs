@@ -101,6 +101,11 @@ impl Source {
 }
 
 fn is_in_memory(file: &File) -> io::Result<bool> {
+    Ok([TMPFS, RAMFS, HUGETLBFS].contains(&file_system_of(file)?))
+}
+
+/// The magic number of the file system that a file is on.
+pub(crate) fn file_system_of(file: &File) -> io::Result<i64> {
     // SAFETY: all zeros is a valid `statfs`, and it outlives the call.
     let status = unsafe {
         let mut status: libc::statfs = std::mem::zeroed();
@@ -109,7 +114,7 @@ fn is_in_memory(file: &File) -> io::Result<bool> {
         }
         status
     };
-    Ok([TMPFS, RAMFS, HUGETLBFS].contains(&status.f_type))
+    Ok(status.f_type)
 }
 
 #[cfg(test)]
