@@ -7,6 +7,7 @@
 use pleat_sys::limits;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 /// A limit up to this many times the budget, in eighths, is close.
 const CLOSE_EIGHTHS: u64 = 10;
@@ -24,6 +25,58 @@ pub fn page_cache_room(budget_bytes: u64) -> u64 {
 
 /// Room for the page cache, unless the budget is small.
 const ROOM_MIN: u64 = 24 << 20;
+
+/// Between two looks at how the page cache does with its room: the kernel's figures are up to 2 s old.
+const CACHE_LOOK_EVERY: Duration = Duration::from_millis(250);
+/// So many file pages read again between two looks say that the page cache lacks room.
+const REREAD_MAX: u64 = 32;
+/// The part of the room, one in so many, that changes hands at a look, and that is never given away.
+const LEND_PART: u64 = 16;
+const KEEP_PART: u64 = 4;
+
+/// The room left to the page cache, of which the job has what the cache does not miss.
+///
+/// Pages of files that were dropped and are soon read again are counted by the kernel (workingset refaults).
+/// While there are none, the room is lent to the job, a little at a time; when there are, half of what is
+/// lent goes back at once.
+#[derive(Debug)]
+pub struct CacheRoom {
+    room_bytes: u64,
+    lent_bytes: u64,
+    looked: Instant,
+    reread_pages: Option<u64>,
+}
+
+impl CacheRoom {
+    /// The room, all of it still the page cache's.
+    pub fn new(room_bytes: u64, now: Instant) -> CacheRoom {
+        CacheRoom {
+            room_bytes,
+            lent_bytes: 0,
+            looked: now,
+            reread_pages: None,
+        }
+    }
+
+    /// Bytes of it that the job may use. `reread` is asked now and then for how many file pages the group
+    /// has read again so far; a group that cannot tell lends nothing.
+    pub fn lend(&mut self, now: Instant, reread: impl FnOnce() -> Option<u64>) -> u64 {
+        if self.room_bytes > 0 && now - self.looked >= CACHE_LOOK_EVERY {
+            self.looked = now;
+            let pages = reread();
+            self.lent_bytes = match (self.reread_pages, pages) {
+                (Some(before), Some(pages)) if pages - before.min(pages) <= REREAD_MAX => {
+                    let most = self.room_bytes - self.room_bytes / KEEP_PART;
+                    (self.lent_bytes + self.room_bytes / LEND_PART).min(most)
+                }
+                (_, Some(_)) => self.lent_bytes / 2,
+                (_, None) => 0,
+            };
+            self.reread_pages = pages;
+        }
+        self.lent_bytes
+    }
+}
 
 /// The counters of a limited cgroup.
 pub struct Gauge {
@@ -65,6 +118,18 @@ impl Gauge {
         Some(self.counted()?.saturating_sub(self.others_bytes))
     }
 
+    /// File pages that the group has read again soon after they were dropped, so far.
+    pub fn reread_pages(&self) -> Option<u64> {
+        let mut text = [0u8; 4096];
+        let stat = read(&self.stat, &mut text)?;
+        let value = |name: &str| {
+            let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
+            lines.find(|(other, _)| *other == name)?.1.parse().ok()
+        };
+        // cgroup v1 has groups below under a name of its own.
+        value("total_workingset_refault_file").or_else(|| value("workingset_refault_file"))
+    }
+
     /// The same of everybody in the group.
     pub fn counted(&self) -> Option<u64> {
         let mut text = [0u8; 4096];
@@ -87,5 +152,51 @@ fn file_bytes(line: &str) -> Option<u64> {
     match name {
         "inactive_file" | "active_file" => bytes.parse().ok(),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: u64 = 16 << 20;
+
+    /// What is lent after each look, when so many pages were read again before it.
+    fn lent(rereads: &[u64]) -> Vec<u64> {
+        let mut now = Instant::now();
+        let (mut room, mut total) = (CacheRoom::new(ROOM, now), 1000);
+        let looks = rereads.iter().map(|pages| {
+            now += CACHE_LOOK_EVERY;
+            total += pages;
+            room.lend(now, || Some(total)) >> 20
+        });
+        looks.collect()
+    }
+
+    #[test]
+    fn room_is_lent_little_by_little_while_no_file_is_read_again() {
+        assert_eq!(lent(&[0, 0, 0, REREAD_MAX, 0]), [0, 1, 2, 3, 4]);
+        assert_eq!(lent(&[0; 40]).last(), Some(&12), "a quarter stays");
+    }
+
+    #[test]
+    fn room_goes_back_at_once_when_files_are_read_again() {
+        let rereads = [0, 0, 0, 0, 0, REREAD_MAX + 1, 500, 500, 0];
+        assert_eq!(lent(&rereads), [0, 1, 2, 3, 4, 2, 1, 0, 1]);
+    }
+
+    #[test]
+    fn nothing_is_lent_between_looks_or_where_the_group_cannot_tell() {
+        let start = Instant::now();
+        let mut room = CacheRoom::new(ROOM, start);
+        let asked = |_: ()| -> Option<u64> { panic!("too early") };
+        assert_eq!(room.lend(start, || asked(())), 0);
+        let mut now = start;
+        for _ in 0..5 {
+            now += CACHE_LOOK_EVERY;
+            assert_eq!(room.lend(now, || None), 0);
+        }
+        let mut none = CacheRoom::new(0, start);
+        assert_eq!(none.lend(now, || asked(())), 0);
     }
 }

@@ -71,13 +71,17 @@ impl Supervisor<'_> {
         if reading.is_exact {
             self.shared.meters.peak_bytes.raise(self.used_bytes);
         }
+        let gauge = self.gauge.as_ref();
+        let lent = self
+            .cache_room
+            .lend(Instant::now(), || gauge?.reread_pages());
         let (free, wanted, write) = {
             let mut engine = self.shared.engine();
             let set_aside = self.shared.set_aside_bytes.load(Ordering::Relaxed);
             // Pages that cannot be taken must be somewhere: they have the page cache's room first.
             let stuck_bytes = engine.stuck_pages() * PAGE_SIZE as u64;
-            self.lent_bytes =
-                (stuck_bytes / LENT_PART).min(self.job.budget_bytes - self.engine_budget);
+            let room = self.job.budget_bytes - self.engine_budget;
+            self.lent_bytes = (stuck_bytes / LENT_PART).min(room).max(lent);
             let used = self.used_bytes + set_aside + strain;
             engine.measured(used.saturating_sub(self.lent_bytes));
             (

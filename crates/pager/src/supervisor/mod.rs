@@ -8,7 +8,7 @@ mod mappings;
 mod memory;
 
 use crate::census::{Census, Stage};
-use crate::cgroup::{page_cache_room, Gauge};
+use crate::cgroup::{page_cache_room, CacheRoom, Gauge};
 use crate::companion::Companion;
 use crate::job::{Ending, Job};
 use crate::report::Live;
@@ -84,7 +84,9 @@ pub struct Supervisor<'a> {
     used_bytes: u64,
     /// What the kernel needs that we do not see.
     strain: Strain,
-    /// What is left to the page cache and used by pages that cannot be taken.
+    /// What is left to the page cache.
+    cache_room: CacheRoom,
+    /// What of that the job uses all the same.
     lent_bytes: u64,
     /// When pages that refused to be taken were tried again last, and how long they are to be left alone.
     stuck_retry: (Instant, Duration),
@@ -108,6 +110,7 @@ impl<'a> Supervisor<'a> {
         } = ours;
         let mut census = Census::new(&helpers);
         census.add(program, Stage::Silent, keeper);
+        let room = page_cache_room(job.budget_bytes);
         Supervisor {
             job,
             shared,
@@ -118,7 +121,8 @@ impl<'a> Supervisor<'a> {
             helpers,
             census,
             gauge: Gauge::open(job.budget_bytes),
-            engine_budget: job.budget_bytes - page_cache_room(job.budget_bytes),
+            engine_budget: job.budget_bytes - room,
+            cache_room: CacheRoom::new(room, start),
             unnamed: Vec::new(),
             asked: Vec::new(),
             stand_ins: None,
