@@ -2,6 +2,7 @@
 
 use crate::reclaim;
 use crate::shared::{FoldJob, Shared};
+use crate::vigil::Vigil;
 use pleat_backing::checksum;
 use pleat_codec::{Folded, Folder};
 use pleat_engine::ColdPage;
@@ -14,11 +15,7 @@ use std::time::{Duration, Instant};
 /// Pages folded between two holds of the engine's lock.
 const BATCH: usize = 8;
 
-/// How long one of the folding threads looks for more before it sleeps. Faults come in storms, and a
-/// thread that sleeps on an otherwise idle CPU makes the scheduler move the program there at its next
-/// wake-up, away from the thread that answers its faults: then every fault costs two wake-ups across
-/// CPUs, 50 us instead of 10 where CPUs are virtual. It also spares the wake-up of this thread.
-const SPIN: Duration = Duration::from_micros(1500);
+/// Rounds of waiting between two looks for pages to fold.
 const SPIN_ROUNDS: u32 = 200;
 /// How long what learning took stays counted: every thread makes its own tables of what was learnt.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -165,14 +162,20 @@ pub fn damaged(what: &str) -> String {
 /// The life of a folding thread.
 pub fn run(shared: &Arc<Shared>) {
     let mut press = Press::new(shared);
-    let spins = shared.claim_spinning();
-    let mut worked = Instant::now();
+    let mut vigil = shared.claim_spinning().then(|| Vigil::new(Instant::now()));
     while !shared.is_over() {
         press.let_learn(shared);
-        let waits = !(spins && worked.elapsed() < SPIN);
+        let faults = match shared.has_two_cpus {
+            true => shared.meters.faults.get(),
+            false => 0,
+        };
+        let stays = |vigil: &mut Vigil| vigil.stays(Instant::now(), faults);
+        let waits = !vigil.as_mut().is_some_and(stays);
         if press.work(shared, waits.then_some(SLEEP)) {
             reclaim::kick(shared);
-            worked = Instant::now();
+            if let Some(vigil) = &mut vigil {
+                vigil.worked(Instant::now());
+            }
         } else if waits && shared.recompress {
             // Nothing was folded for half a second: there is time.
             while shared.folds.is_empty() && !shared.is_over() && press.recompress(shared) {}

@@ -35,6 +35,7 @@ mod standins;
 mod store;
 mod strain;
 mod supervisor;
+mod vigil;
 mod write;
 
 pub use cgroup::Gauge;

@@ -32,6 +32,8 @@ pub struct Shared {
     pub engine: Mutex<Engine>,
     /// Whether a folding thread may spin: the first that asks, where there are CPUs enough.
     pub may_spin: AtomicBool,
+    /// Whether a program's thread and one of ours are enough to leave no CPU idle.
+    pub has_two_cpus: bool,
     /// How long to look for a lock before sleeping; 0 with one CPU.
     pub spins: u32,
     /// The swap file, if there is one.
@@ -81,6 +83,11 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// CPUs that this process may use.
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// How often a thread looks again for the engine's lock before it sleeps: holds last microseconds,
 /// and being woken costs tens of them where CPUs are virtual.
 const SPINS: u32 = 4000;
@@ -112,6 +119,7 @@ impl Shared {
         Ok(Shared {
             engine: Mutex::new(parts.engine),
             may_spin: AtomicBool::new(spins > 0 && parts.has_spare_cpu),
+            has_two_cpus: cpus() == 2,
             spins,
             swap: parts.swap,
             codec: parts.codec,
@@ -155,9 +163,9 @@ impl Shared {
 
     /// How long to spin on this machine: with one CPU, the holder cannot run meanwhile.
     fn spins_here() -> u32 {
-        match std::thread::available_parallelism() {
-            Ok(cpus) if cpus.get() > 1 => SPINS,
-            _ => 0,
+        match cpus() {
+            1 => 0,
+            _ => SPINS,
         }
     }
 
