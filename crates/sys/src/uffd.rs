@@ -114,11 +114,23 @@ impl Uffd {
     /// # Errors
     /// See [`FillError`]; then nothing was filled.
     pub fn copy(&self, address: u64, bytes: &[u8]) -> Result<u64, FillError> {
+        self.copy_in_mode(address, bytes, 0)
+    }
+
+    /// As [`Uffd::copy`], but leaves those asleep who wait: until [`Uffd::wake`].
+    ///
+    /// # Errors
+    /// As [`Uffd::copy`].
+    pub fn copy_quietly(&self, address: u64, bytes: &[u8]) -> Result<u64, FillError> {
+        self.copy_in_mode(address, bytes, abi::MODE_DONTWAKE)
+    }
+
+    fn copy_in_mode(&self, address: u64, bytes: &[u8], mode: u64) -> Result<u64, FillError> {
         let mut argument = abi::Copy {
             dst: address,
             src: bytes.as_ptr() as u64,
             len: bytes.len() as u64,
-            mode: 0,
+            mode,
             copied: 0,
         };
         let result = self.ioctl(abi::IOC_COPY, &mut argument);

@@ -82,10 +82,7 @@ impl Space {
         }
         // Held on for forks that are announced, until they are over.
         self.hold_commands();
-        while let Some(fault) = self.faults.pop_front() {
-            self.meet(fault)?;
-        }
-        Ok(())
+        self.meet_all()
     }
 
     fn forget(&mut self, start: u64, end: u64) {

@@ -64,6 +64,17 @@ pub(super) enum Later {
     GiveBack,
 }
 
+/// Threads whose pages are in place and who are to be woken together.
+///
+/// A wake-up of a thread on another CPU costs more than filling its page does, and the thread would run
+/// before the others are answered. So where several faults were read at
+/// once, all are answered before anybody wakes up.
+#[derive(Debug, Default)]
+pub(super) struct Sleepers {
+    is_gathering: bool,
+    ranges: Vec<PageRange>,
+}
+
 /// What a fault on one of the doorbell pages announces.
 enum Doorbell {
     Fork,
@@ -104,6 +115,35 @@ impl Fault {
 }
 
 impl Space {
+    /// Answers the faults just read.
+    pub(super) fn meet_all(&mut self) -> Result<(), Ended> {
+        self.sleepers.is_gathering = self.faults.len() > 1;
+        while let Some(fault) = self.faults.pop_front() {
+            self.meet(fault)?;
+        }
+        self.wake_sleepers();
+        Ok(())
+    }
+
+    /// Wakes all whose pages were filled quietly. Nothing that may wait comes before this.
+    fn wake_sleepers(&mut self) {
+        self.sleepers.is_gathering = false;
+        let ranges = &mut self.sleepers.ranges;
+        let start = ranges.iter().map(|range| range.start).min();
+        let end = ranges.iter().map(|range| range.end).max();
+        let uffd = &self.link.uffd;
+        match (start, end) {
+            // Who is put off would wake in vain, fault once more, and be put off twice.
+            (Some(start), Some(end)) if self.deferred.is_empty() => {
+                uffd.wake(start.address(), end.address() - start.address());
+            }
+            _ => ranges.iter().for_each(|range| {
+                uffd.wake(range.start.address(), range.len() * PAGE_SIZE as u64);
+            }),
+        }
+        ranges.clear();
+    }
+
     /// Answers a fault just read, or puts it off.
     pub(super) fn meet(&mut self, mut fault: Fault) -> Result<(), Ended> {
         if self.shared.recorder.is_some() && !self.is_own(fault.page) {
@@ -112,7 +152,11 @@ impl Space {
         if self.answered.is_multiple_of(FOLLOW_EVERY) {
             self.follow(fault.thread);
         }
-        match self.doorbell(fault.page) {
+        let doorbell = self.doorbell(fault.page);
+        if doorbell.is_some() {
+            self.wake_sleepers();
+        }
+        match doorbell {
             Some(Doorbell::Mapping) => self.newcomers.push(fault),
             Some(Doorbell::Forked) => {
                 self.forks.over(fault.thread);
@@ -164,7 +208,9 @@ impl Space {
 
     /// Tries the faults put off once more.
     pub(super) fn retry_deferred(&mut self) -> Result<(), Ended> {
-        for mut fault in std::mem::take(&mut self.deferred) {
+        let faults = std::mem::take(&mut self.deferred);
+        self.sleepers.is_gathering = faults.len() > 1;
+        for mut fault in faults {
             if self.is_being_read(fault.why) {
                 self.deferred.push(fault);
                 continue;
@@ -175,6 +221,7 @@ impl Space {
             }
             self.answer(fault)?;
         }
+        self.wake_sleepers();
         Ok(())
     }
 
@@ -353,10 +400,16 @@ impl Space {
             return Ok(Some(Later::Event));
         }
         self.unfold_plan()?;
-        let filled = self
-            .link
-            .uffd
-            .copy(address, &self.pages[..count * PAGE_SIZE]);
+        let bytes = &self.pages[..count * PAGE_SIZE];
+        let filled = match self.sleepers.is_gathering {
+            true => self.link.uffd.copy_quietly(address, bytes),
+            false => self.link.uffd.copy(address, bytes),
+        };
+        if let (true, Ok(pages)) = (self.sleepers.is_gathering, &filled) {
+            self.sleepers
+                .ranges
+                .push(PageRange::new(fault.page, *pages));
+        }
         self.conclude(fault, filled, count, fresh)
     }
 

@@ -36,7 +36,7 @@ use crate::reclaim;
 use crate::shared::{lock, AgentLink, FoldJob, Link, Shared};
 use crate::standins::StandIn;
 use clocks::Clocks;
-use faults::Fault;
+use faults::{Fault, Sleepers};
 use files::FileReads;
 use forks::Forks;
 use origins::Origins;
@@ -69,6 +69,8 @@ pub struct Space {
     newcomers: Vec<Fault>,
     /// Faults put off.
     deferred: Vec<Fault>,
+    /// Threads to be woken together.
+    sleepers: Sleepers,
     /// Address ranges known to be registered, start to end.
     registered: BTreeMap<u64, u64>,
     /// Write-protected pages of zeros, start to end; the engine learns of them at their first write.
@@ -134,6 +136,7 @@ impl Space {
             faults: VecDeque::new(),
             newcomers: Vec::new(),
             deferred: Vec::new(),
+            sleepers: Sleepers::default(),
             registered,
             zeros: BTreeMap::new(),
             press,
