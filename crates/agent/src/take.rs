@@ -18,7 +18,7 @@ use pleat_wire::{uffd, PAGE};
 use syscalls::Sysno;
 
 /// Most pages moved under one hold of the lock, so that the supervisor never waits long for it.
-const RUN_MAX: usize = 16;
+const RUN_MAX: usize = 32;
 
 /// Obeys one command.
 pub fn take(tools: &Tools, command: &Take) -> Taken {

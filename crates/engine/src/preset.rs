@@ -98,7 +98,7 @@ const PRESETS: [Line; 8] = [
         parts: ["auto", "bins", "pleat:8%:60%", "clean-switch"],
         write_out: WriteOut::OnDemand,
         file: CLUSTERS,
-        run_max: 16,
+        run_max: 32,
     },
     Line {
         name: "douglis93",
