@@ -6,11 +6,10 @@ use crate::exit::Stop;
 use crate::output::print;
 use crate::size::parse_size;
 use pleat_sim::misses::{History, Misses, POLICIES};
-use pleat_types::PAGE_SIZE;
 use serde::Serialize;
 use std::fmt::Write;
 
-const PAGE: u64 = PAGE_SIZE as u64;
+const PAGE: u64 = 4096;
 const TITLE: &str = "policy                      misses   refaults       soft   /lru   /opt";
 
 /// A line of the table, and of `--json`.
