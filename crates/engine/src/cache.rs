@@ -18,7 +18,7 @@ use crate::landing::Landing;
 use crate::order::Order;
 use crate::recompress::Copied;
 use crate::swap::Swap;
-use crate::{BodyId, Counters, Settings, WriteOut};
+use crate::{BodyId, Counters, Settings, Victims, WriteOut};
 
 /// The compressed cache never takes the last part of the budget, 1/32, whatever the policy says: some
 /// have no bound at all, and programs run in what is not compressed.
@@ -98,6 +98,8 @@ pub struct Parts {
     pub sizing: Box<dyn Sizing>,
     /// Which pages become such.
     pub admission: Admission,
+    /// Which pages leave memory.
+    pub victims: Victims,
 }
 
 impl Cache {
@@ -346,12 +348,12 @@ impl Cache {
         self.sizing.read(&view);
     }
 
-    /// A page that was away is wanted again.
-    pub(crate) fn refault(&mut self, tier: Tier, backed: Backed, left_at: u64) {
+    /// A page that was away is wanted again; so many left after it and are still away.
+    pub(crate) fn refault(&mut self, tier: Tier, backed: Backed, newer_pages: u64) {
         let refault = Refault {
             tier,
             backed,
-            distance_pages: self.outside.resident_pages + self.away.newer_than(left_at),
+            distance_pages: self.outside.resident_pages + newer_pages,
         };
         let view = self.view();
         self.sizing.refault(refault, &view);

@@ -70,6 +70,10 @@ pub struct Counters {
     pub filled_file_pages: u64,
     /// Pages brought back because a neighbour was wanted.
     pub prefetched_pages: u64,
+    /// Pages that stay longer than they would by their age, because they came back soon.
+    pub spared_pages: u64,
+    /// Pages that do because a neighbour came back.
+    pub spared_neighbour_pages: u64,
     /// Pages zeroed because a neighbour was touched for the first time.
     pub prezeroed_pages: u64,
     /// Faults answered with "wait".

@@ -211,7 +211,8 @@ impl Engine {
         cache.admission.read(id_of(id, page));
         cache.read();
         if let Some(left_at) = left_at {
-            cache.refault(Tier::Backing, Backed::ByFile, left_at);
+            let newer_pages = cache.away.newer_than(left_at);
+            cache.refault(Tier::Backing, Backed::ByFile, newer_pages);
         }
     }
 
@@ -251,9 +252,11 @@ impl Engine {
             _ => {}
         }
         list.into_iter().for_each(|list| cache.hit(list));
+        let newer_pages = cache.away.newer_than(left_at);
         if !matches!(state, BodyState::Same(_)) {
-            cache.refault(tier, backed, left_at);
+            cache.refault(tier, backed, newer_pages);
         }
+        self.give_lives(id, page, newer_pages);
     }
 }
 

@@ -55,6 +55,7 @@ mod fault;
 mod files;
 mod ghosts;
 mod landing;
+mod lives;
 mod order;
 mod preset;
 mod reads;
@@ -83,10 +84,11 @@ pub use counters::Counters;
 pub use preset::{preset, preset_keys, preset_names, Preset};
 pub use types::{
     BodyId, ColdPage, FaultAnswer, FillItem, FillPlan, ReadItem, Refusal, Settings, SwapSettings,
-    SwapUnit, WayOut, WriteItem, WriteOut, WriteOutcome, WritePlan,
+    SwapUnit, Victims, WayOut, WriteItem, WriteOut, WriteOutcome, WritePlan,
 };
 
 use cache::Cache;
+use lives::Lives;
 use space::{PageCounts, Space};
 use table::PageState;
 
@@ -107,6 +109,8 @@ pub struct Engine {
     foreign_bytes: i64,
     /// See [`Engine::granted_pages`].
     granted_pages: u64,
+    /// Who stays longer, where uses are not seen; `None`: nobody.
+    lives: Option<Lives>,
     /// Somebody waits until so much is free.
     asked_bytes: u64,
     /// See [`Engine::limit_resident`].
@@ -127,6 +131,7 @@ impl Engine {
     pub fn new(settings: Settings, parts: Parts) -> Engine {
         assert!(settings.run_max > 0, "a fault fills at least one page");
         Engine {
+            lives: (parts.victims == Victims::Lives).then(Lives::default),
             settings,
             spaces: BTreeMap::new(),
             next_space: 0,

@@ -3,7 +3,7 @@
 //!
 //! A preset only names things; [`Preset::parts`] looks the names up.
 
-use crate::{Parts, SwapSettings, SwapUnit, WriteOut};
+use crate::{Parts, SwapSettings, SwapUnit, Victims, WriteOut};
 
 /// A named combination, or a variation of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub struct Preset {
     pub virtual_percent: Option<u32>,
     /// Most pages filled per fault.
     pub run_max: u32,
+    /// Which pages leave memory, where uses are not seen.
+    pub victims: Victims,
 }
 
 /// One line of the table.
@@ -44,6 +46,7 @@ struct Line {
     write_out: WriteOut,
     file: Division,
     run_max: u32,
+    victims: Victims,
 }
 
 /// How a preset divides the swap file.
@@ -99,6 +102,7 @@ const PRESETS: [Line; 8] = [
         write_out: WriteOut::OnDemand,
         file: CLUSTERS,
         run_max: 32,
+        victims: Victims::Lives,
     },
     Line {
         name: "douglis93",
@@ -111,6 +115,7 @@ const PRESETS: [Line; 8] = [
             ..CLUSTERS
         },
         run_max: 1,
+        victims: Victims::Fifo,
     },
     Line {
         name: "cervera99",
@@ -124,6 +129,7 @@ const PRESETS: [Line; 8] = [
             ..BLOCKS
         },
         run_max: 1,
+        victims: Victims::Fifo,
     },
     Line {
         name: "castro03",
@@ -131,6 +137,7 @@ const PRESETS: [Line; 8] = [
         write_out: WriteOut::OnDemand,
         file: BLOCKS,
         run_max: 1,
+        victims: Victims::Fifo,
     },
     Line {
         name: "cpc08",
@@ -138,6 +145,7 @@ const PRESETS: [Line; 8] = [
         write_out: WriteOut::OnDemand,
         file: BLOCKS,
         run_max: 1,
+        victims: Victims::Fifo,
     },
     Line {
         name: "ramzswap09",
@@ -145,6 +153,7 @@ const PRESETS: [Line; 8] = [
         write_out: WriteOut::OnDemand,
         file: BLOCKS,
         run_max: 1,
+        victims: Victims::Fifo,
     },
     Line {
         name: "none",
@@ -152,6 +161,7 @@ const PRESETS: [Line; 8] = [
         write_out: WriteOut::OnDemand,
         file: BLOCKS,
         run_max: 1,
+        victims: Victims::Fifo,
     },
     Line {
         name: "static",
@@ -159,6 +169,7 @@ const PRESETS: [Line; 8] = [
         write_out: WriteOut::OnDemand,
         file: CLUSTERS,
         run_max: 16,
+        victims: Victims::Lives,
     },
 ];
 
@@ -167,7 +178,7 @@ const SLACK_BYTES: u64 = 4 << 20;
 
 /// What may be replaced in a preset, as it is written.
 const KEYS: &str = "codec, layout, sizing, admission, clean, threshold, fragment, cluster, spans, \
-                    ahead, virtual, run";
+                    ahead, virtual, run, victims";
 
 impl Preset {
     fn of(line: &Line) -> Preset {
@@ -186,6 +197,7 @@ impl Preset {
             ahead_max: line.file.ahead_max,
             virtual_percent: line.file.virtual_percent,
             run_max: line.run_max,
+            victims: line.victims,
         }
     }
 
@@ -229,6 +241,7 @@ impl Preset {
             "ahead" => self.ahead_max = number(1, 4096)?,
             "virtual" => self.virtual_percent = Some(number(100, 1600)?),
             "run" => self.run_max = number(1, 512)?,
+            "victims" => self.victims = victims(value)?,
             _ => return Err(wrong()),
         }
         Ok(())
@@ -267,6 +280,7 @@ impl Preset {
             layout,
             sizing: pleat_policy::sizing_by_name(&self.sizing)?,
             admission: pleat_policy::admission_by_name(&self.admission)?,
+            victims: self.victims,
         })
     }
 
@@ -295,6 +309,14 @@ fn fragment(bytes: u32) -> Result<u32, String> {
     is_power.then_some(bytes).ok_or_else(|| {
         format!("fragment={bytes}: a power of two is needed, so that blocks hold whole fragments")
     })
+}
+
+fn victims(name: &str) -> Result<Victims, String> {
+    match name {
+        "fifo" => Ok(Victims::Fifo),
+        "lives" => Ok(Victims::Lives),
+        _ => Err(format!("victims={name}: choose fifo or lives")),
+    }
 }
 
 /// The preset of that name, with the parts replaced that follow it: `NAME[/KEY=VALUE]...`.
@@ -364,6 +386,7 @@ mod tests {
             ("castro03/admission=few", "onlyswap"),
             ("castro03/sizing=lazy", "kaplan99"),
             ("castro03/codec=zip", "lzo"),
+            ("castro03/victims=oldest", "fifo"),
         ] {
             let error = preset(text).unwrap_err();
             assert!(error.contains(remedy), "{text}: {error}");

@@ -1,9 +1,10 @@
-//! The order in which the resident pages of one space came: first in, first to be taken away, with a
-//! second chance for pages that were used meanwhile.
+//! The order in which the resident pages of one space came: first in, first to be taken away, but those
+//! that have lives are passed over.
 //!
-//! A pager has no accessed bit to read, so there age is the time since a page was put in place. Drivers
+//! A pager has no accessed bit to read, so there age is the time since a page was put in place or passed
+//! over, and `lives.rs` says how often it will be. Drivers
 //! that see every use (a file system, the simulator) get the clock algorithm, which approximates
-//! LRU as the kernels of the published systems did. Entries are not removed when a page goes another way; they are recognised as outdated
+//! LRU as the kernels of the published systems did: a use is a life. Entries are not removed when a page goes another way; they are recognised as outdated
 //! by their stamp and swept up when they outnumber the rest.
 
 use std::collections::VecDeque;
@@ -14,6 +15,9 @@ use crate::table::{PageState, PageTable};
 
 /// Outdated entries tolerated whatever the number of live ones.
 const OUTDATED_MIN: usize = 64;
+/// Most pages passed over for one that goes, where uses are not seen: then all that have come back lately may
+/// have lives, and a lock is held meanwhile.
+pub(crate) const PASSES_MAX: u32 = 64;
 
 /// Queue of (page, stamp), oldest first, stamps ascending.
 ///
@@ -45,26 +49,32 @@ impl Residents {
         self.live += 1;
     }
 
-    /// The oldest page, which stays in the queue. Those that were used since they came there are the
-    /// youngest from now on: each costs one step, for at least one use.
+    /// The oldest page, which stays in the queue. Those that have lives, at most so many, lose one and are
+    /// the youngest from now on: each costs one step, for a use or a fault.
     pub(crate) fn oldest(
         &mut self,
         table: &mut PageTable,
         clock: &mut u64,
+        mut passes_left: u32,
     ) -> Option<(PageNo, u64)> {
         while let Some(&(page, stamp)) = self.queue.front() {
             let live = is_live(table, page, stamp);
-            if live && !table.take_referenced(page) {
+            if live && (passes_left == 0 || !table.pass_over(page, *clock + 1)) {
                 return Some((page, stamp));
             }
             self.queue.pop_front();
             if live {
+                passes_left -= 1;
                 *clock += 1;
-                table.set(page, PageState::Resident { stamp: *clock });
                 self.queue.push_back((page, *clock));
             }
         }
         None
+    }
+
+    /// About since when the oldest page is there; 0 when there is none.
+    pub(crate) fn oldest_stamp(&self) -> u64 {
+        self.queue.front().map_or(0, |&(_, stamp)| stamp)
     }
 
     /// Takes out the entry that `oldest` returned, whose page gets another state now.
@@ -131,7 +141,10 @@ mod tests {
         let (mut residents, mut table) = resident(3);
         table.set(PageNo(0), PageState::Unknown);
         residents.outdated(&table);
-        assert_eq!(residents.oldest(&mut table, &mut 3), Some((PageNo(1), 1)));
+        assert_eq!(
+            residents.oldest(&mut table, &mut 3, u32::MAX),
+            Some((PageNo(1), 1))
+        );
     }
 
     #[test]
@@ -141,15 +154,32 @@ mod tests {
         table.touch(PageNo(0), false);
         table.touch(PageNo(1), true);
         assert_eq!(
-            residents.oldest(&mut table, &mut clock),
+            residents.oldest(&mut table, &mut clock, u32::MAX),
             Some((PageNo(2), 2))
         );
         residents.pop_oldest();
         table.set(PageNo(2), PageState::Unknown);
         residents.outdated(&table);
         assert_eq!(
-            residents.oldest(&mut table, &mut clock),
+            residents.oldest(&mut table, &mut clock, u32::MAX),
             Some((PageNo(0), 3))
+        );
+        assert!(residents.is_valid(&table));
+    }
+
+    #[test]
+    fn no_more_pages_are_passed_over_than_may_be() {
+        let (mut residents, mut table) = resident(10);
+        (0..10).for_each(|page| table.set_lives(PageNo(page), 3));
+        let mut clock = 9;
+        assert_eq!(
+            residents.oldest(&mut table, &mut clock, 4),
+            Some((PageNo(4), 4))
+        );
+        assert_eq!(
+            residents.oldest(&mut table, &mut clock, u32::MAX),
+            Some((PageNo(0), 30)),
+            "when all have lost three lives, or will have next"
         );
         assert!(residents.is_valid(&table));
     }
@@ -169,7 +199,7 @@ mod tests {
     fn a_restored_page_is_as_old_as_it_was() {
         let (mut residents, mut table) = resident(4);
         for page in [0, 1] {
-            let oldest = residents.oldest(&mut table, &mut 9);
+            let oldest = residents.oldest(&mut table, &mut 9, u32::MAX);
             assert_eq!(oldest, Some((PageNo(page), page)));
             residents.pop_oldest();
             table.set(PageNo(page), PageState::Leaving { stamp: page });
@@ -180,7 +210,7 @@ mod tests {
             residents.restore(PageNo(page), page);
         }
         assert!(residents.is_valid(&table));
-        let oldest = residents.oldest(&mut table, &mut 9);
+        let oldest = residents.oldest(&mut table, &mut 9, u32::MAX);
         assert_eq!(oldest, Some((PageNo(0), 0)));
     }
 }

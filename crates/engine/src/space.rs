@@ -161,9 +161,9 @@ impl Space {
         self.counts
     }
 
-    /// The oldest resident page and its stamp.
-    pub(crate) fn oldest(&mut self, clock: &mut u64) -> Option<(PageNo, u64)> {
-        self.residents.oldest(&mut self.table, clock)
+    /// The oldest resident page and its stamp, after passing over at most so many.
+    pub(crate) fn oldest(&mut self, clock: &mut u64, passes_max: u32) -> Option<(PageNo, u64)> {
+        self.residents.oldest(&mut self.table, clock, passes_max)
     }
 
     /// A clean page keeps this body as its copy.

@@ -13,11 +13,15 @@ const CHUNK_PAGES: u64 = 512;
 
 const KIND: u64 = 7;
 const RESIDENT: u64 = 1;
-/// Used since it came or was last passed over; only of pages that are resident.
-const REFERENCED: u64 = 1 << 3;
+/// How often it will be passed over when it is the oldest: once after a use, more often by `lives.rs`. Only
+/// of pages that are resident.
+const LIVES_SHIFT: u32 = 3;
+const LIVES: u64 = 3 << LIVES_SHIFT;
+/// One of them.
+const LIFE: u64 = 1 << LIVES_SHIFT;
 /// As its copy in a file or in the swap file; only of pages that are present.
-const CLEAN: u64 = 1 << 4;
-const DATA_SHIFT: u32 = 5;
+const CLEAN: u64 = 1 << 5;
+const DATA_SHIFT: u32 = 6;
 
 /// What a touch found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +66,7 @@ pub(crate) enum PageState {
 }
 
 impl PageState {
-    /// Packs into 64 bits: three for the kind, two for flags, the rest for stamp or body. Unknown is 0.
+    /// Packs into 64 bits: three for the kind, three for lives and flags, the rest for stamp or body. Unknown is 0.
     fn pack(self) -> u64 {
         match self {
             PageState::Unknown => 0,
@@ -166,7 +170,9 @@ impl PageTable {
         if *packed & KIND != RESIDENT {
             return Touched::Absent;
         }
-        *packed |= REFERENCED;
+        if *packed & LIVES == 0 {
+            *packed |= LIFE;
+        }
         if write && *packed & CLEAN != 0 {
             *packed &= !CLEAN;
             return Touched::Dirtied;
@@ -174,13 +180,48 @@ impl PageTable {
         Touched::Present
     }
 
-    /// Whether a page was used since this was last asked.
-    pub(crate) fn take_referenced(&mut self, page: PageNo) -> bool {
-        self.packed_mut(page).is_some_and(|packed| {
-            let referenced = *packed & REFERENCED != 0;
-            *packed &= !REFERENCED;
-            referenced
-        })
+    /// Takes a life from a resident page that has one, which is as young as `stamp` then; answers whether
+    /// it had.
+    pub(crate) fn pass_over(&mut self, page: PageNo, stamp: u64) -> bool {
+        let Some(packed) = self.packed_mut(page) else {
+            return false;
+        };
+        if *packed & LIVES == 0 {
+            return false;
+        }
+        let rest = (*packed & (LIVES | CLEAN)) - LIFE;
+        *packed = PageState::Resident { stamp }.pack() | rest;
+        true
+    }
+
+    /// A resident page will be passed over so often.
+    pub(crate) fn set_lives(&mut self, page: PageNo, lives: u8) {
+        let lives = (u64::from(lives) << LIVES_SHIFT).min(LIVES);
+        if let Some(packed) = self.packed_mut(page) {
+            if *packed & KIND == RESIDENT {
+                *packed = *packed & !LIVES | lives;
+            }
+        }
+    }
+
+    /// Gives a life to each resident page of `range` that has none, if it is there since `latest` or
+    /// longer; answers how many there were.
+    pub(crate) fn spare(&mut self, range: PageRange, latest: u64) -> u64 {
+        let mut spared = 0;
+        let (first, last) = (range.start.0 / CHUNK_PAGES, (range.end.0 - 1) / CHUNK_PAGES);
+        for (&number, chunk) in self.chunks.range_mut(first..=last) {
+            let base = number * CHUNK_PAGES;
+            let from = range.start.0.saturating_sub(base) as usize;
+            let to = (range.end.0 - base).min(CHUNK_PAGES) as usize;
+            for packed in &mut chunk.packed[from..to] {
+                let is_old = *packed & KIND == RESIDENT && *packed >> DATA_SHIFT <= latest;
+                if is_old && *packed & LIVES == 0 {
+                    *packed |= LIFE;
+                    spared += 1;
+                }
+            }
+        }
+        spared
     }
 
     /// Whether a page is present and as its copy elsewhere.
@@ -253,11 +294,15 @@ impl PageTable {
         (self.chunks.len() * (size_of::<Chunk>() + size_of::<(u64, Box<Chunk>)>())) as u64
     }
 
-    /// Whether every chunk counts its known entries rightly and none is empty.
+    /// Whether every chunk counts its known entries rightly, none is empty, and only resident pages have
+    /// lives.
     pub(crate) fn is_valid(&self) -> bool {
         self.chunks.values().all(|chunk| {
             let known = chunk.packed.iter().filter(|&&packed| packed != 0).count();
-            known > 0 && known == chunk.known as usize
+            let mut packed = chunk.packed.iter();
+            known > 0
+                && known == chunk.known as usize
+                && packed.all(|packed| packed & LIVES == 0 || packed & KIND == RESIDENT)
         })
     }
 }
@@ -276,7 +321,7 @@ mod tests {
             PageState::Unknown,
             PageState::Resident { stamp: 0 },
             PageState::Resident {
-                stamp: (1 << 59) - 1,
+                stamp: (1 << 58) - 1,
             },
             PageState::Leaving { stamp: 7 },
             PageState::Stuck,
@@ -295,7 +340,8 @@ mod tests {
         table.set(page, PageState::Resident { stamp: 1 });
         table.set_clean(page, true);
         assert_eq!(table.touch(page, false), Touched::Present);
-        assert!(table.take_referenced(page) && !table.take_referenced(page));
+        assert!(table.pass_over(page, 2) && !table.pass_over(page, 3));
+        assert_eq!(table.get(page), PageState::Resident { stamp: 2 });
         table.set(page, PageState::Leaving { stamp: 1 });
         assert_eq!(table.touch(page, true), Touched::Absent);
         table.set(page, PageState::Resident { stamp: 2 });
@@ -307,6 +353,26 @@ mod tests {
         table.set(page, PageState::Away(BodyId(1)));
         table.set(page, PageState::Resident { stamp: 3 });
         assert!(!table.is_clean(page));
+    }
+
+    #[test]
+    fn only_old_resident_pages_without_a_life_get_one() {
+        let mut table = PageTable::default();
+        for page in 510..515 {
+            table.set(PageNo(page), PageState::Resident { stamp: page });
+        }
+        table.set(PageNo(511), PageState::Stuck);
+        table.set_lives(PageNo(512), 3);
+        table.set_lives(PageNo(511), 3);
+        assert_eq!(table.spare(PageRange::new(PageNo(505), 20), 513), 2);
+        let lives = |table: &mut PageTable, page| {
+            (0..9)
+                .take_while(|_| table.pass_over(PageNo(page), 600))
+                .count()
+        };
+        let found: Vec<usize> = (509..516).map(|page| lives(&mut table, page)).collect();
+        assert_eq!(found, [0, 1, 0, 3, 1, 0, 0]);
+        assert!(table.is_valid());
     }
 
     #[test]

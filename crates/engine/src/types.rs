@@ -49,6 +49,15 @@ pub enum WriteOut {
     },
 }
 
+/// What is known of a page that may be chosen to go, where the driver does not report uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victims {
+    /// When it came: first in, first out.
+    Fifo,
+    /// Also how soon it came back after it left, and whether its neighbours do (`lives.rs`).
+    Lives,
+}
+
 /// How the swap file is divided (douglis93 writes fragments of 1 KiB in clusters of 32 KiB).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapSettings {

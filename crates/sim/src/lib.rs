@@ -30,6 +30,7 @@ mod disk;
 mod files;
 mod memory;
 mod meter;
+pub mod misses;
 pub mod model;
 pub mod papers;
 mod reclaim;

@@ -17,6 +17,8 @@ Examples:
   A recorded trace, over several sizes of memory, as a plot:
       pleat sim --trace sort.trace --memory 64M,96M,128M,192M,256M --preset pleat,castro03 \\
                 --svg sort.svg
+  How near the choice of victims comes to LRU and to OPT:
+      pleat sim --misses --trace sort.trace --memory 60%,40%
   A preset with one part replaced; the figures as JSON:
       pleat sim --workload web --memory 256M --preset pleat,pleat/sizing=castro03 --json | jq .engine
 
@@ -53,7 +55,7 @@ pub struct SimArgs {
     pub workload: Option<String>,
 
     /// Memory of programs and compressed cache together; several sizes, separated by commas, for a
-    /// sweep
+    /// sweep. With --misses also per cent of the pages touched
     #[arg(long, value_name = "SIZE", value_delimiter = ',', required = true)]
     pub memory: Vec<String>,
 
@@ -81,6 +83,13 @@ pub struct SimArgs {
     /// engine, which has the fields of 'pleat run --stats'
     #[arg(long)]
     pub json: bool,
+
+    /// Only count pages brought in, without compressed cache and time: what the choice of victims of each
+    /// preset, run as a pager that sees nothing but faults, does in so many page frames, beside opt
+    /// (which knows the future), lru, clock, fifo, and staged:10 (fifo with an inactive list of 10 % of
+    /// memory; --preset takes other shares)
+    #[arg(long, conflicts_with = "svg")]
+    pub misses: bool,
 
     /// Also plot time against memory to FILE, a line for each preset
     #[arg(long, value_name = "FILE")]

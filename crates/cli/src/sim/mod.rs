@@ -2,6 +2,7 @@
 //!
 //! Simulating itself is `pleat_sim`; here are only the ways in (names, files) and out.
 
+mod misses;
 mod plot;
 mod table;
 
@@ -42,6 +43,9 @@ pub fn sim(raw: &SimArgs) -> Exit {
 }
 
 fn show(raw: &SimArgs) -> Result<(), Stop> {
+    if raw.misses {
+        return misses::show(raw);
+    }
     let machine = machine(raw)?;
     let sizes = sizes(&raw.memory)?;
     let presets = presets(&raw.preset)?;

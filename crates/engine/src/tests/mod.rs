@@ -5,6 +5,7 @@ mod collecting;
 mod content;
 mod driver;
 mod lists;
+mod lives;
 mod memory;
 mod model;
 mod mounted;

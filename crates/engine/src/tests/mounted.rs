@@ -7,7 +7,9 @@ use pleat_types::{PageNo, PageRange, SpaceId, StagingSlot};
 use proptest::prelude::*;
 
 use super::content::{fold, unfold};
-use crate::{BodyId, Engine, FillItem, FillPlan, Parts, Refusal, Settings, WayOut, WriteOut};
+use crate::{
+    BodyId, Engine, FillItem, FillPlan, Parts, Refusal, Settings, Victims, WayOut, WriteOut,
+};
 
 const PAGES: u64 = 60;
 
@@ -101,6 +103,7 @@ impl Mounted {
             layout: pleat_store::layout_by_name("bins", 1 << 20).unwrap(),
             sizing: pleat_policy::sizing_by_name(sizing).unwrap(),
             admission: pleat_policy::admission_by_name(admission).unwrap(),
+            victims: Victims::Lives,
         };
         let mut engine = Engine::new(settings, parts);
         let space = engine.add_file();

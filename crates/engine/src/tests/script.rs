@@ -8,8 +8,8 @@ use pleat_store::{Full, Growth, Handle, Layout, Usage};
 use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
 
 use crate::{
-    BodyId, Engine, FaultAnswer, FillPlan, Parts, Settings, SwapSettings, SwapUnit, WriteOut,
-    WritePlan,
+    BodyId, Engine, FaultAnswer, FillPlan, Parts, Settings, SwapSettings, SwapUnit, Victims,
+    WriteOut, WritePlan,
 };
 
 /// Items side by side without gaps: frames are the payload rounded up, metadata is nothing, and
@@ -98,10 +98,15 @@ pub(crate) fn clusters() -> SwapSettings {
 
 impl Script {
     pub(crate) fn new(settings: Settings, sizing: &str) -> Script {
+        Script::choosing(settings, sizing, Victims::Lives)
+    }
+
+    pub(crate) fn choosing(settings: Settings, sizing: &str, victims: Victims) -> Script {
         let parts = Parts {
             layout: Box::new(Seamless::default()),
             sizing: sizing_by_name(sizing).unwrap(),
             admission: admission_by_name("all").unwrap(),
+            victims,
         };
         let mut engine = Engine::new(settings, parts);
         let space = engine.add_space();

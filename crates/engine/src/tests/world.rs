@@ -11,7 +11,7 @@ use pleat_types::{PageNo, PageRange, SpaceId, StagingSlot};
 use crate::table::PageState;
 use crate::{
     BodyId, ColdPage, Engine, FaultAnswer, FillItem, FillPlan, Parts, ReadItem, Refusal, Settings,
-    WriteOutcome, WritePlan,
+    Victims, WriteOutcome, WritePlan,
 };
 
 use super::content::unfold;
@@ -74,6 +74,7 @@ impl World {
             layout: pleat_store::layout_by_name(layout, 1 << 20).unwrap(),
             sizing: pleat_policy::sizing_by_name(sizing).unwrap(),
             admission: pleat_policy::admission_by_name(admission).unwrap(),
+            victims: Victims::Lives,
         };
         let mut engine = Engine::new(settings, parts);
         let spaces = vec![engine.add_space()];
