@@ -129,6 +129,7 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
             file,
             resident_max_bytes: recording.resident_max_bytes,
         }),
+        profile: false,
         agent,
         live: live.then_some(summary::show_live as fn(&pager::Live)),
         quiet: settings.verbosity == Verbosity::Quiet,

@@ -206,6 +206,7 @@ mod tests {
         Ok(Outcome {
             ending: Ending::Exited(3),
             report: Report::default(),
+            profile: None,
             record_error: None,
         })
     }
