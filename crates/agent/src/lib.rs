@@ -20,6 +20,7 @@ mod serve;
 mod start;
 mod take;
 mod threads;
+mod timer;
 
 #[cfg(not(test))]
 #[panic_handler]

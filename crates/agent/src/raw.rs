@@ -146,6 +146,30 @@ pub fn set_nice(nice: isize) {
     let _ = unsafe { call(Sysno::setpriority, arguments) };
 }
 
+/// The time now, as `pleat_sys::ticks` tells it in the supervisor.
+#[cfg(target_arch = "x86_64")]
+pub fn ticks() -> u64 {
+    // SAFETY: every CPU of this architecture has the instruction, and Linux lets anybody use it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// The time now, as `pleat_sys::ticks` tells it in the supervisor.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn ticks() -> u64 {
+    let mut now = [0u64; 2];
+    let arguments = [
+        libc::CLOCK_MONOTONIC as usize,
+        now.as_mut_ptr() as usize,
+        0,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: a `struct timespec`, which outlives the call.
+    let _ = unsafe { call(Sysno::clock_gettime, arguments) };
+    now[0] * 1_000_000_000 + now[1]
+}
+
 /// The process id.
 pub fn process() -> i32 {
     // SAFETY: no arguments.

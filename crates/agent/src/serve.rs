@@ -20,6 +20,8 @@ pub struct Tools {
     pub control: *const Control,
     /// The agent's memory.
     pub area: Area,
+    /// See [`Prepare`]; 0: take-aways are not timed.
+    pub slow_ticks: u64,
     /// The beacon page.
     beacon: usize,
     /// Forks are reported by the kernel.
@@ -189,6 +191,7 @@ pub fn make_tools(
             outbox_uffd,
             control,
             area,
+            slow_ticks: command.slow_ticks,
             beacon,
             fork_events,
         },

@@ -12,8 +12,9 @@ use crate::area::Area;
 use crate::raw;
 use crate::serve::Tools;
 use crate::threads;
+use crate::timer::Timer;
 use core::sync::atomic::Ordering;
-use pleat_wire::message::{self, Take, TakeItem, Taken, TAKE_MAX};
+use pleat_wire::message::{self, Take, TakeItem, TakeTimes, Taken, TAKE_MAX};
 use pleat_wire::{uffd, PAGE};
 use syscalls::Sysno;
 
@@ -22,22 +23,32 @@ const RUN_MAX: usize = 32;
 
 /// Obeys one command.
 pub fn take(tools: &Tools, command: &Take) -> Taken {
+    let mut timer = Timer::start(tools.slow_ticks);
     let count = (command.count as usize).min(TAKE_MAX);
     let mut answer = Taken {
         kind: message::TAKEN,
         count: count as u32,
         status: [message::STALE; TAKE_MAX],
+        times: TakeTimes::default(),
     };
     let items = &command.items[..count];
     let status = &mut answer.status[..count];
-    move_out(tools, command.generation, items, status);
-    retry_busy(tools, command.generation, items, status);
-    empty_staging(tools, items, status);
+    move_out(tools, command.generation, items, status, &mut timer);
+    retry_busy(tools, command.generation, items, status, &mut timer);
+    timer.moved_all();
+    empty_staging(tools, items, status, &mut timer);
+    answer.times = timer.end();
     answer
 }
 
 /// First pass: everything that moves at once.
-fn move_out(tools: &Tools, generation: u64, items: &[TakeItem], status: &mut [u8]) {
+fn move_out(
+    tools: &Tools,
+    generation: u64,
+    items: &[TakeItem],
+    status: &mut [u8],
+    timer: &mut Timer,
+) {
     let mut at = 0;
     while at < items.len() {
         if threads::is_protected(items[at].address as usize) {
@@ -46,7 +57,7 @@ fn move_out(tools: &Tools, generation: u64, items: &[TakeItem], status: &mut [u8
             continue;
         }
         let run = run_length(&items[at..]);
-        match move_run(tools, generation, at, items[at].address, run) {
+        match move_run(tools, generation, at, items[at].address, run, timer) {
             Moved::Pages(moved) => {
                 status[at..at + moved].fill(message::TOOK);
                 at += moved;
@@ -62,7 +73,13 @@ fn move_out(tools: &Tools, generation: u64, items: &[TakeItem], status: &mut [u8
 
 /// Pages still shared after a fork are refused (as are pinned ones). A write access that leaves the
 /// bytes as they are makes the page this process's own; a pinned one is refused again.
-fn retry_busy(tools: &Tools, generation: u64, items: &[TakeItem], status: &mut [u8]) {
+fn retry_busy(
+    tools: &Tools,
+    generation: u64,
+    items: &[TakeItem],
+    status: &mut [u8],
+    timer: &mut Timer,
+) {
     for at in 0..items.len() {
         if status[at] != message::BUSY {
             continue;
@@ -71,7 +88,7 @@ fn retry_busy(tools: &Tools, generation: u64, items: &[TakeItem], status: &mut [
         if !raw::make_own(address) && !own_protected(tools, generation, address) {
             continue;
         }
-        match move_run(tools, generation, at, address as u64, 1) {
+        match move_run(tools, generation, at, address as u64, 1, timer) {
             Moved::Pages(_) => status[at] = message::TOOK_SHARED,
             Moved::Failed(why) => status[at] = why,
             Moved::Stale => return,
@@ -123,7 +140,14 @@ enum Moved {
 }
 
 /// Moves a run into the staging area, at the place of its first item.
-fn move_run(tools: &Tools, generation: u64, at: usize, address: u64, pages: usize) -> Moved {
+fn move_run(
+    tools: &Tools,
+    generation: u64,
+    at: usize,
+    address: u64,
+    pages: usize,
+    timer: &mut Timer,
+) -> Moved {
     let mut argument = uffd::Move {
         dst: (tools.area.staging() + at * PAGE) as u64,
         src: address,
@@ -138,10 +162,12 @@ fn move_run(tools: &Tools, generation: u64, at: usize, address: u64, pages: usiz
         raw::unlock(&control.lock);
         return Moved::Stale;
     }
+    let began = timer.now();
     // SAFETY: the structure of this request. The destination is our own and empty; the source is
     // what the command means, because no event was read since it was made (the generation, checked
     // under the lock) and none is pending (else the kernel answers EAGAIN).
     let result = unsafe { raw::ioctl(tools.uffd, uffd::IOC_MOVE, &mut argument) };
+    timer.moved(began);
     raw::unlock(&control.lock);
     let errno = match result {
         Ok(_) => return Moved::Pages(pages),
@@ -178,7 +204,7 @@ fn present_pages(start: usize, pages: usize) -> usize {
 }
 
 /// Copies what was taken into the ring and frees it.
-fn empty_staging(tools: &Tools, items: &[TakeItem], status: &[u8]) {
+fn empty_staging(tools: &Tools, items: &[TakeItem], status: &[u8], timer: &mut Timer) {
     let mut at = 0;
     let mut any = false;
     while at < items.len() {
@@ -187,9 +213,11 @@ fn empty_staging(tools: &Tools, items: &[TakeItem], status: &[u8]) {
             at += 1;
             continue;
         }
+        let began = timer.now();
         for (offset, item) in items[at..at + run].iter().enumerate() {
             copy_to_ring(tools, at + offset, item.slot);
         }
+        timer.copied(began);
         pass_on(tools, at, run);
         (at, any) = (at + run, true);
     }

@@ -20,6 +20,7 @@ mod output;
 mod papers;
 mod plot;
 mod probe;
+mod profile;
 mod record_file;
 mod run;
 mod settings;

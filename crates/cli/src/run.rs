@@ -10,7 +10,7 @@ use crate::pager::{self, Companion, Ending, Job, Outcome, Record, RunError};
 use crate::record_file::RecordFile;
 use crate::settings::{Machine, Settings, Verbosity};
 use crate::stats::{Stats, StatsFile};
-use crate::{agent_path, doctor, fail, say, summary};
+use crate::{agent_path, doctor, fail, profile, say, summary};
 use pleat_mount::{Beside, BesideReport};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -129,6 +129,7 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
             file,
             resident_max_bytes: recording.resident_max_bytes,
         }),
+        profile: settings.profile,
         agent,
         live: live.then_some(summary::show_live as fn(&pager::Live)),
         quiet: settings.verbosity == Verbosity::Quiet,
@@ -143,6 +144,9 @@ fn tell(result: &Result<Outcome, RunError>, mounts: &[BesideReport], verbosity: 
             if verbosity == Verbosity::Verbose {
                 let _ = std::io::stderr()
                     .write_all(summary::summary(&outcome.report, mounts).as_bytes());
+            }
+            if let Some(profile) = &outcome.profile {
+                let _ = std::io::stderr().write_all(profile::table(profile).as_bytes());
             }
             if let Ending::Stopped { message } = &outcome.ending {
                 say(message);

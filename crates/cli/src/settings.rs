@@ -40,6 +40,8 @@ pub struct Settings {
     pub record: Option<Recording>,
     /// Where the JSON goes.
     pub stats: Option<PathBuf>,
+    /// Whether to tell where the time of faults and evictions went.
+    pub profile: bool,
     /// How much to say.
     pub verbosity: Verbosity,
     /// What is allowed but probably not meant.
@@ -156,6 +158,7 @@ impl Settings {
             verbosity: verbosity(&raw),
             program: raw.program,
             stats: raw.stats,
+            profile: raw.profile,
             warnings,
         })
     }

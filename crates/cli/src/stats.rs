@@ -4,7 +4,7 @@
 //! written at the end whatever happened. `docs/stats.md` explains each field; a test here compares
 //! the two in both directions.
 
-use crate::pager::{Ending, Outcome, Place, Protection, Report, RunError};
+use crate::pager::{Ending, Outcome, Place, ProfileReport, Protection, Report, RunError};
 use crate::settings::Settings;
 use pleat_mount::BesideReport;
 use serde::Serialize;
@@ -67,6 +67,7 @@ pub struct Stats<'a> {
     settings: SettingsStats<'a>,
     ending: EndingStats,
     report: Option<&'a Report>,
+    profile: Option<&'a ProfileReport>,
     mounts: &'a [BesideReport],
 }
 
@@ -132,6 +133,10 @@ impl<'a> Stats<'a> {
             },
             ending: EndingStats::of(result),
             report: result.as_ref().ok().map(|outcome| &outcome.report),
+            profile: result
+                .as_ref()
+                .ok()
+                .and_then(|outcome| outcome.profile.as_ref()),
             mounts,
         }
     }
@@ -183,7 +188,7 @@ mod tests {
     use crate::args::RunArgs;
     use crate::budget::MachineMemory;
     use crate::settings::Machine;
-    use serde_json::Value;
+    use serde_json::{Map, Value};
     use std::collections::BTreeSet;
 
     fn settings() -> Settings {
@@ -206,6 +211,7 @@ mod tests {
         Ok(Outcome {
             ending: Ending::Exited(3),
             report: Report::default(),
+            profile: Some(ProfileReport::default()),
             record_error: None,
         })
     }
@@ -214,9 +220,10 @@ mod tests {
         serde_json::to_value(Stats::of(&settings(), result, &[])).unwrap()
     }
 
-    /// `a.b.c` for every value that is not an object.
+    /// `a.b.c` for every value that is not an object, or the figures of a part of a profile.
     fn leaves(prefix: &str, value: &Value, into: &mut BTreeSet<String>) {
-        match value.as_object() {
+        let is_figures = |object: &&_| Map::contains_key(object, "p99_ns");
+        match value.as_object().filter(|object| !is_figures(object)) {
             None => drop(into.insert(prefix.to_owned())),
             Some(object) => object.iter().for_each(|(key, value)| {
                 let dot = if prefix.is_empty() { "" } else { "." };

@@ -44,7 +44,7 @@ struct Group {
     begins: &'static str,
 }
 
-const GROUPS: [Group; 4] = [
+const GROUPS: [Group; 6] = [
     Group {
         heading: "The run as a whole",
         prefix: "report.",
@@ -68,6 +68,18 @@ const GROUPS: [Group; 4] = [
         prefix: "report.engine.",
         source: include_str!("../../engine/src/counters.rs"),
         begins: "pub struct Counters {",
+    },
+    Group {
+        heading: "The parts of a fault",
+        prefix: "profile.faults.",
+        source: include_str!("../../pager/src/profile/mod.rs"),
+        begins: "\nparts! { FaultPart, FaultParts,",
+    },
+    Group {
+        heading: "The parts of an eviction",
+        prefix: "profile.evictions.",
+        source: include_str!("../../pager/src/profile/mod.rs"),
+        begins: "\nparts! { EvictionPart, EvictionParts,",
     },
 ];
 
@@ -118,6 +130,8 @@ fn fields(body: &str) -> Vec<(&str, String)> {
             doc.push(text.trim());
         } else if let Some(field) = line.strip_suffix(',') {
             let field = field.strip_prefix("pub ").unwrap_or(field);
+            // A part of a profile has another name in the code.
+            let field = field.split_once(" = ").map_or(field, |(field, _)| field);
             let (name, kind) = field.split_once(": ").unwrap_or((field, "u64"));
             let text = std::mem::take(&mut doc).join(" ");
             if ["u64", "f64"].contains(&kind) {

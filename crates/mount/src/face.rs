@@ -275,6 +275,7 @@ fn parts(job: &Job) -> Result<Parts, JobError> {
         swap: None,
         codec: job.codec.clone(),
         recorder: None,
+        profile: None,
         recompress: false,
         has_spare_cpu: false,
     })

@@ -1,5 +1,6 @@
 //! Folding: compressing staged pages into the store, away from the program's threads.
 
+use crate::profile::EvictionPart;
 use crate::reclaim;
 use crate::shared::{FoldJob, Shared};
 use crate::vigil::Vigil;
@@ -58,9 +59,11 @@ impl Press {
             return false;
         }
         let start = Instant::now();
+        let mut clock = shared.stopwatch();
         for (job, bytes) in self.jobs.iter().zip(&mut self.bytes) {
             let page = job.slots.ring.frame(job.frame);
             self.results.push(self.folder.fold(page, job.kind, bytes));
+            clock.lap(EvictionPart::Fold);
         }
         let took = start.elapsed();
         shared.meters.fold_us.add(took.as_micros() as u64);
@@ -74,6 +77,7 @@ impl Press {
             };
             engine.folded(job.body, *result, &bytes[..len]);
             drop(engine);
+            clock.lap(EvictionPart::Store);
             if let Some(recorder) = &shared.recorder {
                 let (space, page) = job.page;
                 recorder.folded(space, page, len as u16);

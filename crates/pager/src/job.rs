@@ -3,6 +3,7 @@
 use crate::cgroup::page_cache_room;
 use crate::companion::{dismiss, Companion};
 use crate::pool::Pool;
+use crate::profile::{Profile, ProfileReport};
 use crate::record::Recorder;
 use crate::report::{Live, Report};
 use crate::shared::{self, Shared};
@@ -50,6 +51,8 @@ pub struct Job {
     pub file_maps: bool,
     /// A trace of the job's page references, if wanted.
     pub record: Option<Record>,
+    /// Whether to find out where the time of faults and evictions goes.
+    pub profile: bool,
     /// The agent library.
     pub agent: PathBuf,
     /// Called a few times a second.
@@ -93,6 +96,8 @@ pub struct Outcome {
     pub ending: Ending,
     /// What.
     pub report: Report,
+    /// Where its time went, if that was asked.
+    pub profile: Option<ProfileReport>,
     /// Why there is no complete trace, though one was wanted.
     pub record_error: Option<String>,
 }
@@ -232,6 +237,7 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
         Ok(Outcome {
             ending,
             report,
+            profile: shared.profile.as_ref().map(|profile| profile.report()),
             record_error,
         })
     });
@@ -255,6 +261,7 @@ fn start_job(
         swap,
         codec: job.codec.clone(),
         recorder: start_recorder(job)?,
+        profile: job.profile.then(|| Arc::new(Profile::new())),
         recompress: job.recompress,
         has_spare_cpu: true,
     };

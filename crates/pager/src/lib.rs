@@ -9,7 +9,7 @@
 //!   moves the oldest to the swap file (`store`); `reclaim` chooses what goes next;
 //! - reading threads (`files`) read what programs have mapped and is not in the page cache;
 //! - `standins` has shared memory in the place of files that programs map to read, and a thread of its own;
-//! - `record` writes a trace of the job's faults, if asked to.
+//! - `record` writes a trace of the job's faults, `profile` tells where their time goes, if asked to.
 //!
 //! What has nothing to do with processes serves other faces too, as [`Holder`]s of pages: [`Shared`] is what
 //! its threads ([`Pool`]) have in common. Such a face serves by itself, or as a [`Companion`] of a job
@@ -26,6 +26,7 @@ mod job;
 mod meters;
 mod pace;
 mod pool;
+mod profile;
 mod reclaim;
 mod record;
 mod report;
@@ -45,6 +46,9 @@ pub use job::{run, run_beside, Ending, Job, Outcome, Place, Record, RunError, Sw
 pub use meters::{Meter, Reading};
 pub use pleat_backing::Protection;
 pub use pool::Pool;
+pub use profile::{
+    EvictionParts, EvictionProfile, FaultParts, FaultProfile, Figures, Profile, ProfileReport,
+};
 pub use reclaim::kick;
 pub use report::{Hits, Live, Report};
 pub use shared::{FoldJob, Holder, Parts, Shared, Slots, RING_FRAMES_MAX};

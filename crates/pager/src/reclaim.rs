@@ -2,7 +2,9 @@
 //!
 //! Any thread may call [`kick`] whenever memory may have run short; it never waits.
 
+use crate::profile::{EvictionPart, Stopwatch};
 use crate::shared::{lock, AgentLink, Link, Shared};
+use pleat_sys::ticks::ticks;
 use pleat_types::{PageNo, SpaceId};
 use pleat_wire::message::{Take, TakeItem, TAKE, TAKE_MAX};
 use std::sync::atomic::Ordering;
@@ -23,6 +25,7 @@ pub fn kick(shared: &Shared) {
     if shared.engine().frames_wanted() == 0 {
         return;
     }
+    let mut clock = shared.stopwatch();
     let links = lock(&shared.links);
     let takers: Vec<Taker> = links.iter().filter_map(reserve).collect();
     let of_takers = takers
@@ -59,7 +62,7 @@ pub fn kick(shared: &Shared) {
         pages.map(|&(_, page)| page).collect()
     };
     for taker in takers {
-        send(shared, &taker, &of(taker.link.id));
+        send(shared, &taker, &of(taker.link.id), &mut clock);
     }
     for (holder, _) in holders.iter().filter(|(_, room)| room.is_some()) {
         holder.take(of(holder.space()));
@@ -104,7 +107,7 @@ fn reserve(link: &Arc<Link>) -> Option<Taker> {
     })
 }
 
-fn send(shared: &Shared, taker: &Taker, pages: &[PageNo]) {
+fn send(shared: &Shared, taker: &Taker, pages: &[PageNo], clock: &mut Stopwatch) {
     let mut command = Take {
         kind: TAKE,
         count: 0,
@@ -135,12 +138,14 @@ fn send(shared: &Shared, taker: &Taker, pages: &[PageNo]) {
         "victims exceed the ring's room"
     );
     shared.meters.take_commands.add(1);
-    if taker
+    clock.lap_each(EvictionPart::Choose, pages.len());
+    take.sent_ticks = shared.profile.as_ref().map_or(0, |_| ticks());
+    let sent = taker
         .agent
         .channel
-        .send(pleat_sys::bytes_of(&command), None)
-        .is_err()
-    {
+        .send(pleat_sys::bytes_of(&command), None);
+    clock.skip();
+    if sent.is_err() {
         // The process is gone or going; its thread finds out and drops the space with these pages.
         taker.link.end();
     }

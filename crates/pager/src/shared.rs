@@ -6,6 +6,7 @@
 use crate::files::{FileRead, FileRequested, Readers};
 use crate::meters::Meters;
 use crate::pace::Pace;
+use crate::profile::{Profile, Stopwatch};
 use crate::record::Recorder;
 use crate::store::SwapStore;
 use pleat_codec::{Choice, PageKind};
@@ -20,7 +21,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Frames of one staging ring at most: a slot number is ring number and frame number.
 pub const RING_FRAMES_MAX: u32 = 1 << RING_BITS;
@@ -44,6 +45,8 @@ pub struct Shared {
     pub pace: Pace,
     /// Where page references go, if they are recorded.
     pub recorder: Option<Recorder>,
+    /// Where time goes, if that is asked.
+    pub profile: Option<Arc<Profile>>,
     /// Whether pages that stay cold are compressed again.
     pub recompress: bool,
     /// Memory that is spoken for though nobody uses it yet; counted as used.
@@ -102,6 +105,8 @@ pub struct Parts {
     pub codec: Arc<Choice>,
     /// Where page references go, if they are recorded.
     pub recorder: Option<Recorder>,
+    /// Where time goes, if that is asked.
+    pub profile: Option<Arc<Profile>>,
     /// Whether pages that stay cold are compressed again.
     pub recompress: bool,
     /// Whether a program that waits for a page leaves a CPU idle, if there are several: then a folding thread
@@ -128,7 +133,8 @@ impl Shared {
             recompress: parts.recompress,
             set_aside_bytes: AtomicU64::new(0),
             is_set_aside: AtomicBool::new(false),
-            folds: Folds::default(),
+            folds: Folds::new(parts.profile.clone()),
+            profile: parts.profile,
             readers: Readers::default(),
             writer: Gate::new()?,
             links: Mutex::new(Vec::new()),
@@ -142,6 +148,11 @@ impl Shared {
             main_bell: Bell::new()?,
             over: AtomicBool::new(false),
         })
+    }
+
+    /// Begins to time parts of an eviction, if that is asked.
+    pub(crate) fn stopwatch(&self) -> Stopwatch<'_> {
+        Stopwatch::start(self.profile.as_deref())
     }
 
     /// The engine, locked.
@@ -344,6 +355,8 @@ pub struct TakeState {
     pub agent: Option<AgentLink>,
     /// Pages and ring frames of the command under way.
     pub in_flight: Vec<(PageNo, u32)>,
+    /// When it was sent, for a profile.
+    pub sent_ticks: u64,
     /// A command is being made.
     pub reserved: bool,
     /// Events are being applied: no new command may be made.
@@ -434,18 +447,29 @@ pub struct FoldJob {
 }
 
 /// The queue of pages to fold.
-#[derive(Default)]
 pub struct Folds {
-    queue: Mutex<VecDeque<FoldJob>>,
+    /// With the time when they came, for a profile.
+    queue: Mutex<VecDeque<(FoldJob, Option<Instant>)>>,
     filled: Condvar,
+    profile: Option<Arc<Profile>>,
 }
 
 impl Folds {
+    /// An empty queue.
+    fn new(profile: Option<Arc<Profile>>) -> Folds {
+        Folds {
+            queue: Mutex::default(),
+            filled: Condvar::new(),
+            profile,
+        }
+    }
+
     /// Adds jobs and wakes a worker.
     pub fn push(&self, jobs: impl IntoIterator<Item = FoldJob>) {
+        let now = self.profile.as_ref().map(|_| Instant::now());
         let mut queue = lock(&self.queue);
         let before = queue.len();
-        queue.extend(jobs);
+        queue.extend(jobs.into_iter().map(|job| (job, now)));
         if queue.len() > before {
             self.filled.notify_one();
         }
@@ -469,7 +493,12 @@ impl Folds {
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let count = most.min(queue.len());
-        out.extend(queue.drain(..count));
+        out.extend(queue.drain(..count).map(|(job, staged)| {
+            if let (Some(profile), Some(staged)) = (&self.profile, staged) {
+                profile.unqueued(staged);
+            }
+            job
+        }));
         // The first worker is busy from here on: the rest is for another.
         if !queue.is_empty() {
             self.filled.notify_one();

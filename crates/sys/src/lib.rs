@@ -14,6 +14,7 @@ pub mod procfs;
 pub mod ring;
 pub mod signals;
 pub mod source;
+pub mod ticks;
 pub mod uffd;
 
 /// The bytes of a message of plain integers without padding.
@@ -36,7 +37,7 @@ pub unsafe trait Plain: Copy {}
 
 // SAFETY: u32 and i32 fields in even number, then u64.
 unsafe impl Plain for pleat_wire::message::Hello {}
-// SAFETY: four u32.
+// SAFETY: four u32 and a u64.
 unsafe impl Plain for pleat_wire::message::Prepare {}
 // SAFETY: four 32-bit integers.
 unsafe impl Plain for pleat_wire::message::Prepared {}
@@ -44,7 +45,7 @@ unsafe impl Plain for pleat_wire::message::Prepared {}
 unsafe impl Plain for pleat_wire::message::Guard {}
 // SAFETY: two u32, a u64, and items of a u64 and two u32.
 unsafe impl Plain for pleat_wire::message::Take {}
-// SAFETY: two u32 and bytes in a multiple of four.
+// SAFETY: two u32, bytes in a multiple of eight, four u64 and two u32.
 unsafe impl Plain for pleat_wire::message::Taken {}
 // SAFETY: two 32-bit integers and three u64.
 unsafe impl Plain for pleat_wire::message::FileRequest {}

@@ -58,6 +58,9 @@ pub struct Prepare {
     pub has_uffd: u32,
     /// 1 to ask for fork events (needs CAP_SYS_PTRACE).
     pub fork_events: u32,
+    /// Ticks after which a move is taken for one that had to interrupt another CPU. 0: take-aways are
+    /// not timed.
+    pub slow_ticks: u64,
 }
 
 /// "Ready", or why not.
@@ -145,6 +148,27 @@ pub struct Taken {
     pub count: u32,
     /// `TOOK`, `BUSY`, ... for each page.
     pub status: [u8; TAKE_MAX],
+    /// What it took; zeros unless [`Prepare`] asked.
+    pub times: TakeTimes,
+}
+
+/// When an agent did what for a [`Take`], in ticks: of the time stamp counter on x86-64, elsewhere
+/// nanoseconds of CLOCK_MONOTONIC.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TakeTimes {
+    /// The command was there.
+    pub began: u64,
+    /// Everything that moves was moved out.
+    pub moved: u64,
+    /// All was done but the answer.
+    pub ended: u64,
+    /// How long the copying to the ring took, between these two.
+    pub copying: u64,
+    /// Moves out of the program, of up to 16 pages each.
+    pub moves: u32,
+    /// Of these, how many took longer than `slow_ticks`.
+    pub slow_moves: u32,
 }
 
 /// The page is in the ring and out of the process.

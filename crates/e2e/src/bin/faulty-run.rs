@@ -105,6 +105,7 @@ fn job(args: &Args, faulty: Arc<Faulty>) -> Result<Job, RunError> {
         checks: false,
         file_maps: true,
         record: None,
+        profile: false,
         agent: args.agent.clone(),
         live: None,
         quiet: false,

@@ -15,6 +15,7 @@ impl Space {
     /// Reads the messages that wait into the queues, with commands held back if there was an event
     /// (rule 4).
     pub(super) fn gather(&mut self) -> Result<(), Ended> {
+        let began = self.clock.now();
         let mut fresh = Vec::new();
         let uffd = &self.link.uffd;
         let ring = self.agent.as_ref().map(|agent| &agent.slots.ring);
@@ -31,6 +32,7 @@ impl Space {
             }
             ring.unlock();
         }
+        self.clock.read(began, &fresh);
         for message in fresh {
             match message {
                 Message::Fault {

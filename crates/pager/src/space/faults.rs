@@ -6,6 +6,7 @@
 
 use super::{Ended, Space};
 use crate::fold;
+use crate::profile::FaultPart;
 use crate::reclaim;
 use crate::shared::Shared;
 use pleat_engine::{FaultAnswer, FillItem, FillPlan};
@@ -75,6 +76,19 @@ pub(super) struct Sleepers {
     ranges: Vec<PageRange>,
 }
 
+impl Later {
+    /// What the wait is in a profile.
+    fn part(self) -> FaultPart {
+        match self {
+            Later::Event => FaultPart::Event,
+            Later::Leaving => FaultPart::Leaving,
+            Later::Memory => FaultPart::Memory,
+            Later::Reading(_) => FaultPart::SwapRead,
+            Later::File(_) | Later::GiveBack => FaultPart::FileRead,
+        }
+    }
+}
+
 /// What a fault on one of the doorbell pages announces.
 enum Doorbell {
     Fork,
@@ -95,6 +109,10 @@ impl Fault {
             why: Later::Event,
             is_urgent: false,
         }
+    }
+
+    fn name(&self) -> (u32, PageNo) {
+        (self.thread, self.page)
     }
 
     pub(super) fn is_starving(&self) -> bool {
@@ -226,8 +244,11 @@ impl Space {
     }
 
     fn answer(&mut self, fault: Fault) -> Result<(), Ended> {
+        self.clock
+            .begin(fault.name(), fault.since, fault.why.part());
         match self.try_answer(&fault)? {
             None => {
+                self.clock.answered(fault.name(), fault.since);
                 self.answered += 1;
                 self.shared.meters.faults.add(1);
                 self.shared
@@ -239,6 +260,7 @@ impl Space {
                 }
             }
             Some(why) => {
+                self.clock.put_off(fault.name());
                 let meters = &self.shared.meters;
                 match why {
                     Later::Event => meters.deferred_event.add(1),
@@ -292,7 +314,9 @@ impl Space {
         if !urgent && self.waits_for_limit(fault) {
             return Ok(Some(Later::Memory));
         }
+        self.clock.lap(FaultPart::Other);
         let mut engine = self.shared.engine();
+        self.clock.lap(FaultPart::Lock);
         let answer = engine.fault(self.link.id, fault.page, urgent, &mut self.plan);
         if answer == FaultAnswer::Fill {
             // With the engine's lock held, because a staged page's frame is free for another page
@@ -300,6 +324,7 @@ impl Space {
             copy_staged(&self.shared, &self.plan, &mut self.pages);
         }
         drop(engine);
+        self.clock.lap(FaultPart::Lookup);
         let start = Instant::now();
         let result = match answer {
             FaultAnswer::Fill => {
@@ -358,11 +383,13 @@ impl Space {
         if !self.shared.engine().unshare(pages, urgent) {
             return Ok(Some(Later::Memory));
         }
+        self.clock.lap(FaultPart::Lookup);
         let (address, page) = (fault.page.address(), PAGE_SIZE as u64);
         let result = match self.link.uffd.protect(address, pages * page, false) {
             Err(FillError::NotMapped) if pages > 1 => self.link.uffd.protect(address, page, false),
             other => other,
         };
+        self.clock.lap(FaultPart::Fill);
         match result {
             Ok(()) => {
                 self.unsharing = (fault.page.plus(pages), pages);
@@ -396,10 +423,15 @@ impl Space {
         let count = self.plan.items.len();
         let fresh = matches!(self.plan.items[0], FillItem::Zero | FillItem::Resident);
         let address = fault.page.address();
-        if self.plan.items[0] == FillItem::Zero && self.is_pending_or_unknown_view(fault)? {
-            return Ok(Some(Later::Event));
+        if self.plan.items[0] == FillItem::Zero {
+            let is_unsure = self.is_pending_or_unknown_view(fault)?;
+            self.clock.lap(FaultPart::Check);
+            if is_unsure {
+                return Ok(Some(Later::Event));
+            }
         }
         self.unfold_plan()?;
+        self.clock.lap(FaultPart::Unfold);
         let bytes = &self.pages[..count * PAGE_SIZE];
         let filled = match self.sleepers.is_gathering {
             true => self.link.uffd.copy_quietly(address, bytes),
@@ -459,12 +491,15 @@ impl Space {
         count: usize,
         fresh: bool,
     ) -> Result<Option<Later>, Ended> {
+        self.clock.lap(FaultPart::Fill);
         let page = PAGE_SIZE as u64;
         let address = fault.page.address();
         match filled {
             Ok(_) if fresh && self.has_vanished() => return Err(self.lost(fault.page)),
             Ok(pages) => {
+                self.clock.filled(pages);
                 self.filled(fault.page, pages);
+                self.clock.lap(FaultPart::Settle);
                 self.record(fault);
             }
             // The run may leave the mapping: the faulted page alone does not.

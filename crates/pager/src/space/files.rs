@@ -20,6 +20,7 @@ use super::faults::{Fault, Later};
 use super::origins::Part;
 use super::{Ended, Space};
 use crate::files::{FileRead, FileRequested, Origin, Task};
+use crate::profile::FaultPart;
 use pleat_engine::FillItem;
 use pleat_sys::procfs;
 use pleat_sys::uffd::{FillError, Uffd};
@@ -246,6 +247,7 @@ impl Space {
         // The rest of a file's last page reads as zeros.
         self.pages[len..pages * PAGE_SIZE].fill(0);
         self.plan.items.truncate(pages);
+        self.clock.lap(FaultPart::Unfold);
         let bytes = &self.pages[..pages * PAGE_SIZE];
         match self.link.uffd.copy(fault.page.address(), bytes) {
             // The run leaves the mapping: the faulted page alone does not.

@@ -32,6 +32,7 @@ pub(crate) mod reads;
 mod standins;
 
 use crate::fold::Press;
+use crate::profile::{EvictionPart, FaultClock};
 use crate::reclaim;
 use crate::shared::{lock, AgentLink, FoldJob, Link, Shared};
 use crate::standins::StandIn;
@@ -94,6 +95,8 @@ pub struct Space {
     cpu: Option<u32>,
     /// How much its threads compute, for a recording.
     clocks: Clocks,
+    /// Where the time of its faults goes.
+    clock: FaultClock,
     /// End of the last run of pages that were unshared, and how long the next may be.
     unsharing: (PageNo, u64),
     /// The agent has something to say.
@@ -124,6 +127,7 @@ impl Space {
         registered: BTreeMap<u64, u64>,
     ) -> Space {
         let press = Press::new(&shared);
+        let clock = FaultClock::new(shared.profile.as_ref());
         let pid = link.pid.load(Ordering::Acquire);
         Space {
             process: (pid != 0)
@@ -151,6 +155,7 @@ impl Space {
             answered: 0,
             cpu: None,
             clocks: Clocks::new(),
+            clock,
             unsharing: (PageNo(0), 1),
             forks: Forks::default(),
             forking: false,
@@ -290,6 +295,10 @@ impl Space {
         let Some(agent) = self.agent.clone() else {
             return Ok(());
         };
+        if let Some(profile) = &self.shared.profile {
+            profile.taken(lock(&self.link.take).sent_ticks, taken);
+        }
+        let mut clock = self.shared.stopwatch();
         let items = std::mem::take(&mut lock(&self.link.take).in_flight);
         for ((page, _), status) in items.iter().zip(taken.status) {
             if status == message::GONE {
@@ -326,6 +335,7 @@ impl Space {
             agent.slots.release(frame);
         }
         drop(engine);
+        clock.lap_each(EvictionPart::Stage, jobs.len());
         self.shared.folds.push(jobs);
         Ok(())
     }

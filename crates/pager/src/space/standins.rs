@@ -15,6 +15,7 @@ use super::files::Content;
 use super::origins::Part;
 use super::{Ended, Space};
 use crate::files::FileRequested;
+use crate::profile::FaultPart;
 use crate::shared::lock;
 use crate::standins::{StandIn, State};
 use pleat_engine::FillItem;
@@ -133,6 +134,7 @@ impl Space {
         if !self.plan_view(address, view, urgent) {
             return Ok(Some(Later::Memory));
         }
+        self.clock.lap(FaultPart::Lookup);
         let source = match self.plan.items[0] {
             FillItem::File => self.read_view(view),
             _ => {
@@ -151,6 +153,7 @@ impl Space {
                 return self.poison(fault);
             }
         };
+        self.clock.lap(FaultPart::Unfold);
         let bytes = self.plan.items.len() * PAGE_SIZE;
         let filled = match self.link.uffd.copy(address, &self.pages[..bytes]) {
             // The run leaves the mapping: the faulted page alone does not.
@@ -159,6 +162,7 @@ impl Space {
             }
             other => other,
         };
+        self.clock.lap(FaultPart::Fill);
         let known = match &filled {
             Ok(pages) => *pages,
             // Another process's thread has filled it.
@@ -170,6 +174,7 @@ impl Space {
             self.shared.engine().read_done(file.space, range);
         }
         drop(state);
+        self.clock.lap(FaultPart::Settle);
         self.conclude_view(fault, view, filled, source)
     }
 
@@ -234,6 +239,7 @@ impl Space {
         let address = fault.page.address();
         match filled {
             Ok(pages) => {
+                self.clock.filled(pages);
                 self.stride.next = address + pages * PAGE_SIZE as u64;
                 self.shared.meters.stand_in_filled_pages.add(pages);
                 let is_late = fault.is_urgent && self.agent.is_some();

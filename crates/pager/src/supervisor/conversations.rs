@@ -122,6 +122,11 @@ impl Supervisor<'_> {
             ring_frames: ring_frames(self.job.budget_bytes),
             has_uffd: u32::from(link.is_some()),
             fork_events: 1,
+            slow_ticks: self
+                .shared
+                .profile
+                .as_ref()
+                .map_or(0, |profile| profile.slow_ticks()),
         };
         let uffd = link.map(|link| link.uffd.as_raw_fd());
         // Until it has answered nothing stops the program, which has a head start: behind other load

@@ -68,6 +68,7 @@ fn shared(name: &str, backing: Arc<dyn Backing>, max_bytes: Option<u64>) -> Shar
         swap: Some(SwapStore { backing, seal }),
         codec: Arc::new(Choice::parse(&preset.codec).unwrap()),
         recorder: None,
+        profile: None,
         recompress: false,
         has_spare_cpu: true,
     };
