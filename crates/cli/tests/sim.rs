@@ -169,3 +169,56 @@ fn the_help_lists_workloads_devices_and_cpus() {
         assert!(help.contains(name), "{name}");
     }
 }
+
+#[test]
+fn misses_are_counted_for_the_policies_and_each_preset_and_compared_with_lru_and_opt() {
+    let spec = "zipf:pages=500,refs=20k";
+    let args = ["--misses", "--workload", spec, "--memory", "50%,400K"];
+    let table = sim(&args);
+    let table = stdout(&table);
+    assert!(
+        table.starts_with("memory 1000K (250 frames), pages 500"),
+        "{table}"
+    );
+    assert_eq!(table.matches("policy ").count(), 2, "{table}");
+    let args = [&args[..], &["--json", "--preset", "castro03,staged:25"]].concat();
+    let rows = json(&args);
+    let names: Vec<&str> = rows
+        .iter()
+        .filter_map(|row| row["policy"].as_str())
+        .collect();
+    let one = [
+        "opt",
+        "lru",
+        "clock",
+        "fifo",
+        "staged:10",
+        "castro03",
+        "staged:25",
+    ];
+    assert_eq!(names, [one, one].concat());
+    for row in &rows {
+        assert_eq!(
+            row["misses"].as_u64().unwrap() - row["refaults"].as_u64().unwrap(),
+            500
+        );
+        assert!(row["of_opt"].as_f64().unwrap() >= 1.0, "{row}");
+    }
+    assert_eq!(rows[1]["of_lru"], 1.0);
+    assert_eq!(
+        rows[3]["misses"], rows[5]["misses"],
+        "castro03 sees no use: FIFO"
+    );
+}
+
+#[test]
+fn mistakes_in_what_misses_are_counted_of_say_what_there_is() {
+    let of = |memory, preset| {
+        let workload = "zipf:pages=500,refs=20k";
+        let known = ["--misses", "--workload", workload];
+        mistake(&[&known[..], &["--memory", memory, "--preset", preset]].concat())
+    };
+    assert!(of("120%", "pleat").contains("1% to 100%"));
+    assert!(of("1M", "lrux").contains("ramzswap09"));
+    assert!(of("1M", "staged:100").contains("1 to 99"));
+}

@@ -2,10 +2,10 @@
 //! that have lives are passed over.
 //!
 //! A pager has no accessed bit to read, so there age is the time since a page was put in place or passed
-//! over, and `lives.rs` says how often it will be. Drivers
-//! that see every use (a file system, the simulator) get the clock algorithm, which approximates
-//! LRU as the kernels of the published systems did: a use is a life. Entries are not removed when a page goes another way; they are recognised as outdated
-//! by their stamp and swept up when they outnumber the rest.
+//! over, and `lives.rs` says how often it will be. Drivers that see every use (a file system, the simulator)
+//! get the clock algorithm, which approximates LRU as the kernels of the published systems did: a use is a
+//! life. Entries are not removed when a page goes another way; they are recognised as outdated by their
+//! stamp and swept up when they outnumber the rest.
 
 use std::collections::VecDeque;
 
