@@ -1,8 +1,9 @@
 //! Folding: compressing staged pages into the store, away from the program's threads.
 
+use crate::folds::FoldJob;
 use crate::profile::EvictionPart;
 use crate::reclaim;
-use crate::shared::{FoldJob, Shared};
+use crate::shared::Shared;
 use crate::vigil::Vigil;
 use pleat_backing::checksum;
 use pleat_codec::{Folded, Folder};
@@ -175,6 +176,9 @@ pub fn run(shared: &Arc<Shared>) {
         };
         let stays = |vigil: &mut Vigil| vigil.stays(Instant::now(), faults);
         let waits = !vigil.as_mut().is_some_and(stays);
+        if vigil.is_some() {
+            shared.folds.watch(!waits);
+        }
         if press.work(shared, waits.then_some(SLEEP)) {
             reclaim::kick(shared);
             if let Some(vigil) = &mut vigil {

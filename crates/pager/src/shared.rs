@@ -4,24 +4,25 @@
 //! `links`, then a link's `take`, then `engine`, then a ring's free list; the recorder's by itself.
 
 use crate::files::{FileRead, FileRequested, Readers};
+use crate::folds::Folds;
 use crate::meters::Meters;
 use crate::pace::Pace;
 use crate::profile::{Profile, Stopwatch};
 use crate::record::Recorder;
 use crate::store::SwapStore;
-use pleat_codec::{Choice, PageKind};
-use pleat_engine::{BodyId, Engine};
+use pleat_codec::Choice;
+use pleat_engine::Engine;
 use pleat_sys::channel::Channel;
 use pleat_sys::process::{readable, wait, Bell};
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
 use pleat_types::{PageNo, SpaceId, StagingSlot};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
+use std::time::Duration;
 
 /// Frames of one staging ring at most: a slot number is ring number and frame number.
 pub const RING_FRAMES_MAX: u32 = 1 << RING_BITS;
@@ -429,80 +430,6 @@ impl Link {
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.bell.ring();
-    }
-}
-
-/// A page that waits in the ring to be folded.
-pub struct FoldJob {
-    /// Its content's name.
-    pub body: BodyId,
-    /// Where it was.
-    pub page: (SpaceId, PageNo),
-    /// What kind of page it is.
-    pub kind: PageKind,
-    /// Its ring.
-    pub slots: Arc<Slots>,
-    /// Its frame.
-    pub frame: u32,
-}
-
-/// The queue of pages to fold.
-pub struct Folds {
-    /// With the time when they came, for a profile.
-    queue: Mutex<VecDeque<(FoldJob, Option<Instant>)>>,
-    filled: Condvar,
-    profile: Option<Arc<Profile>>,
-}
-
-impl Folds {
-    /// An empty queue.
-    fn new(profile: Option<Arc<Profile>>) -> Folds {
-        Folds {
-            queue: Mutex::default(),
-            filled: Condvar::new(),
-            profile,
-        }
-    }
-
-    /// Adds jobs and wakes a worker.
-    pub fn push(&self, jobs: impl IntoIterator<Item = FoldJob>) {
-        let now = self.profile.as_ref().map(|_| Instant::now());
-        let mut queue = lock(&self.queue);
-        let before = queue.len();
-        queue.extend(jobs.into_iter().map(|job| (job, now)));
-        if queue.len() > before {
-            self.filled.notify_one();
-        }
-    }
-
-    /// Wakes every worker: the job is over.
-    pub fn close(&self) {
-        self.filled.notify_all();
-    }
-
-    /// Whether nothing waits.
-    pub fn is_empty(&self) -> bool {
-        lock(&self.queue).is_empty()
-    }
-
-    /// Takes up to `most` jobs into `out`; with `wait`, sleeps up to that long for the first.
-    pub fn pop(&self, most: usize, wait: Option<Duration>, out: &mut Vec<FoldJob>) {
-        let mut queue = lock(&self.queue);
-        if let (true, Some(limit)) = (queue.is_empty(), wait) {
-            let waited = self.filled.wait_timeout(queue, limit);
-            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        let count = most.min(queue.len());
-        out.extend(queue.drain(..count).map(|(job, staged)| {
-            if let (Some(profile), Some(staged)) = (&self.profile, staged) {
-                profile.unqueued(staged);
-            }
-            job
-        }));
-        // The first worker is busy from here on: the rest is for another.
-        if !queue.is_empty() {
-            self.filled.notify_one();
-        }
     }
 }
 

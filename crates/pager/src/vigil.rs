@@ -13,7 +13,7 @@ const STAY: Duration = Duration::from_millis(2);
 /// Between two looks at whether others want the CPU.
 const LOOK_EVERY: Duration = Duration::from_millis(4);
 /// They do, when it has waited for its CPU this part of the time, one in so many.
-const WAITED_PART: u32 = 8;
+const WAITED_PART: u32 = 3;
 /// How long it then sleeps when there is nothing to do: at first, and at most.
 const REST_MIN: Duration = Duration::from_millis(20);
 const REST_MAX: Duration = Duration::from_secs(1);

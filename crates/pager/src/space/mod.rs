@@ -32,9 +32,10 @@ pub(crate) mod reads;
 mod standins;
 
 use crate::fold::Press;
+use crate::folds::FoldJob;
 use crate::profile::{EvictionPart, FaultClock};
 use crate::reclaim;
-use crate::shared::{lock, AgentLink, FoldJob, Link, Shared};
+use crate::shared::{lock, AgentLink, Link, Shared};
 use crate::standins::StandIn;
 use clocks::Clocks;
 use faults::{Fault, Sleepers};

@@ -3,8 +3,9 @@
 //! they are only dropped.
 
 use super::{StandIn, StandIns};
+use crate::folds::FoldJob;
 use crate::reclaim::kick;
-use crate::shared::{lock, FoldJob, Holder, Shared};
+use crate::shared::{lock, Holder, Shared};
 use pleat_codec::PageKind;
 use pleat_engine::{Refusal, WayOut};
 use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
