@@ -8,9 +8,9 @@ use std::time::Duration;
 const WEIGHT: u64 = 32;
 /// The engine is told after so many events.
 const EVERY: u64 = 256;
-/// A fault as the program sees it, without what is done to fill the page: the switch to the supervisor
-/// and back (measured: 4.7 us in all on the same CPU).
-const SWITCH_NS: u64 = 3_000;
+/// A fault as the program sees it, without what is done to make the page: the switch to the supervisor and
+/// back, and putting the page in place (measured with nothing else: 4.7 to 9 us on the same CPU).
+const SWITCH_NS: u64 = 7_000;
 /// Taking a page away, by the agent: what the program loses even when another CPU compresses. Unless the
 /// driver says what it takes.
 const TAKE_NS: u64 = 2_000;
@@ -43,7 +43,7 @@ impl Pace {
         }
     }
 
-    /// So many pages were filled from memory for one fault.
+    /// So many pages were made from what is in memory, for one fault; put in place they are not yet.
     pub fn filled(&self, took: Duration, pages: u64) {
         self.note(&self.hit, took, pages);
     }
@@ -106,7 +106,7 @@ mod tests {
         }
         let costs = pace.due().unwrap();
         assert!((990_000..1_010_000).contains(&costs.read_ns), "{costs:?}");
-        assert!((4_900..5_600).contains(&costs.decompress_ns), "{costs:?}");
+        assert!((8_900..9_600).contains(&costs.decompress_ns), "{costs:?}");
         assert_eq!(costs.compress_ns, TAKE_NS);
         assert_eq!(pace.due(), None);
     }

@@ -325,16 +325,12 @@ impl Space {
         }
         drop(engine);
         self.clock.lap(FaultPart::Lookup);
-        let start = Instant::now();
         let result = match answer {
             FaultAnswer::Fill => {
                 if let Some(part) = self.part_of_plan(fault.page) {
                     self.fill_from_file(fault, &part)
                 } else {
-                    let result = self.fill_plan(fault);
-                    let pages = self.plan.items.len() as u64;
-                    self.shared.pace.filled(start.elapsed(), pages);
-                    result
+                    self.fill_plan(fault)
                 }
             }
             FaultAnswer::Read => return self.read_planned().map(|read| Some(Later::Reading(read))),
@@ -430,7 +426,10 @@ impl Space {
                 return Ok(Some(Later::Event));
             }
         }
+        let start = Instant::now();
         self.unfold_plan()?;
+        // Without the filling: the program wakes up in the middle of that, and runs.
+        self.shared.pace.filled(start.elapsed(), count as u64);
         self.clock.lap(FaultPart::Unfold);
         let bytes = &self.pages[..count * PAGE_SIZE];
         let filled = match self.sleepers.is_gathering {
