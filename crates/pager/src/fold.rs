@@ -17,8 +17,6 @@ use std::time::{Duration, Instant};
 /// Pages folded between two holds of the engine's lock.
 const BATCH: usize = 8;
 
-/// Rounds of waiting between two looks for pages to fold.
-const SPIN_ROUNDS: u32 = 200;
 /// How long what learning took stays counted: every thread makes its own tables of what was learnt.
 const SETTLE: Duration = Duration::from_secs(2);
 const SLEEP: Duration = Duration::from_millis(500);
@@ -187,10 +185,8 @@ pub fn run(shared: &Arc<Shared>) {
         } else if waits && shared.recompress {
             // Nothing was folded for half a second: there is time.
             while shared.folds.is_empty() && !shared.is_over() && press.recompress(shared) {}
-        } else if !waits {
-            for _ in 0..SPIN_ROUNDS {
-                std::hint::spin_loop();
-            }
+        } else if let (false, Some(vigil)) = (waits, &vigil) {
+            vigil.wait();
         }
     }
 }

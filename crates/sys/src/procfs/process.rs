@@ -114,35 +114,15 @@ impl CpuTimeReader {
         File::open(format!("/proc/{tid}/task/{tid}/schedstat")).map(CpuTimeReader)
     }
 
-    /// Of the calling thread, whoever reads it.
-    ///
-    /// # Errors
-    /// There is no /proc.
-    pub fn open_own() -> io::Result<CpuTimeReader> {
-        File::open("/proc/thread-self/schedstat").map(CpuTimeReader)
-    }
-
-    /// How long the thread was ready to run and did not, in nanoseconds.
-    ///
-    /// # Errors
-    /// As [`CpuTimeReader::read`].
-    pub fn waited(&self) -> io::Result<u64> {
-        self.field(1)
-    }
-
     /// CPU time in nanoseconds, exact for a thread that does not run just now. About 1 us.
     ///
     /// # Errors
     /// ESRCH when the thread has ended.
     pub fn read(&self) -> io::Result<u64> {
-        self.field(0)
-    }
-
-    fn field(&self, index: usize) -> io::Result<u64> {
         let mut text = [0; 96];
         let len = self.0.read_at(&mut text, 0)?;
-        let field = text[..len].split(|&byte| byte == b' ').nth(index);
-        field.and_then(number).ok_or_else(|| malformed("schedstat"))
+        let first = text[..len].split(|&byte| byte == b' ').next();
+        first.and_then(number).ok_or_else(|| malformed("schedstat"))
     }
 }
 
