@@ -75,6 +75,8 @@ pub struct Process {
 pub struct Reading {
     /// Bytes in use.
     pub bytes: u64,
+    /// Of these, of mapped files.
+    pub file_bytes: u64,
     /// Read just now; otherwise an estimate from an earlier sample, to be trusted only upwards.
     pub is_exact: bool,
 }
@@ -170,11 +172,13 @@ impl Census {
         let files: u64 = self.processes.values().filter_map(|p| p.file_bytes).sum();
         let programs: u64 = self.processes.values().map(Process::bytes).sum();
         let own = own + self.own_kernel_bytes;
-        let total = programs + files.min(FILES_COUNTED_MAX) + own;
+        let file_bytes = files.min(FILES_COUNTED_MAX);
+        let total = programs + file_bytes + own;
         if !self.processes.values().any(|process| process.shares) {
             self.anchor = None;
             return Reading {
                 bytes: total,
+                file_bytes,
                 is_exact: true,
             };
         }
@@ -189,6 +193,7 @@ impl Census {
         };
         Reading {
             bytes: total.max(total_then + machine.saturating_sub(machine_then)),
+            file_bytes,
             is_exact: sampling,
         }
     }

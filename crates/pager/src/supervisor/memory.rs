@@ -58,7 +58,14 @@ impl Supervisor<'_> {
         // Before the rest is measured: what is granted from now on is added below.
         let (held, lost) = self.shared.held();
         let reading = self.census.measure(near, self.keeper);
-        let measured = reading.bytes + self.shared.staging_bytes() + held;
+        let gauge = self.gauge.as_ref();
+        let lent = self
+            .cache_room
+            .lend(Instant::now(), || gauge?.reread_pages());
+        let room = self.job.budget_bytes - self.engine_budget;
+        // Mapped files are page cache: they have its room first.
+        let files_in_room = reading.file_bytes.min(room - lent.min(room));
+        let measured = reading.bytes - files_in_room + self.shared.staging_bytes() + held;
         let strain = self.strain.note(lost, held / STRAIN_PART);
         self.used_bytes = if reading.is_exact {
             // Processes are read one after the other: what was given out meanwhile may be missing.
@@ -71,16 +78,11 @@ impl Supervisor<'_> {
         if reading.is_exact {
             self.shared.meters.peak_bytes.raise(self.used_bytes);
         }
-        let gauge = self.gauge.as_ref();
-        let lent = self
-            .cache_room
-            .lend(Instant::now(), || gauge?.reread_pages());
         let (free, wanted, write) = {
             let mut engine = self.shared.engine();
             let set_aside = self.shared.set_aside_bytes.load(Ordering::Relaxed);
             // Pages that cannot be taken must be somewhere: they have the page cache's room first.
             let stuck_bytes = engine.stuck_pages() * PAGE_SIZE as u64;
-            let room = self.job.budget_bytes - self.engine_budget;
             self.lent_bytes = (stuck_bytes / LENT_PART).min(room).max(lent);
             let used = self.used_bytes + set_aside + strain;
             engine.measured(used.saturating_sub(self.lent_bytes));
