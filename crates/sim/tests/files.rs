@@ -7,6 +7,9 @@ use pleat_trace::{Access, ProcessNo, Reference, RegionKind, RegionNo, Source};
 use pleat_types::PageNo;
 use world::{Run, MB, MS};
 
+/// No preset fills more pages at once: so many at most are read beyond the end.
+const RUN_MAX: u64 = 32;
+
 fn on_disk(workload: &'static str, preset: &'static str) -> pleat_sim::Outcome {
     Run {
         cpu: "p3",
@@ -23,7 +26,7 @@ fn a_file_read_once_is_never_written_and_read_in_order() {
         assert_eq!(run.device.writes, 0, "{preset}");
         assert!(run.device.seeks <= 1, "{preset}: {:?}", run.device);
         let read = run.engine.filled_file_pages + run.engine.prefetched_pages;
-        assert!((8192..8192 + 16).contains(&read), "{preset}: {read}");
+        assert!((8192..8192 + RUN_MAX).contains(&read), "{preset}: {read}");
         assert_eq!(run.device.read_bytes, read * 4096, "{preset}");
     }
 }
@@ -113,6 +116,6 @@ fn a_page_that_two_processes_want_is_read_once() {
         let run = run.checked().run().unwrap();
         assert_eq!(run.references, 4000);
         let read = run.device.read_bytes / 4096;
-        assert!((1000..1016).contains(&read), "{preset} on {cpus}: {read}");
+        assert!((1000..1000 + RUN_MAX).contains(&read), "{preset} on {cpus}: {read}");
     }
 }
