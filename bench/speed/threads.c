@@ -36,7 +36,7 @@ static double now(void)
     return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-/* Records with a random head of RECORD / ratio bytes, then zeros and their own number. */
+/* Records with a random head of RECORD / ratio bytes, the rest a letter for each record. */
 static void fill(char *page, double ratio, uint64_t *state)
 {
     size_t head = (size_t)(RECORD / ratio);
@@ -56,7 +56,7 @@ static void *touch(void *number)
             began = now();
         for (size_t i = 0; i < touches; i++) {
             size_t p = next(&state) % pages;
-            /* A word of the fixed part of a record: its byte is the record's number. */
+            /* In the fixed part of a record, whose letter tells which one it is. */
             char *word = memory + p * PAGE + (p % 16) * RECORD + RECORD - 8;
             sum += (unsigned char)__atomic_load_n(word, __ATOMIC_RELAXED) - 'a' - p % 16;
             __atomic_store_n(word + 1, word[1], __ATOMIC_RELAXED);
