@@ -116,6 +116,9 @@ fn a_page_that_two_processes_want_is_read_once() {
         let run = run.checked().run().unwrap();
         assert_eq!(run.references, 4000);
         let read = run.device.read_bytes / 4096;
-        assert!((1000..1000 + RUN_MAX).contains(&read), "{preset} on {cpus}: {read}");
+        assert!(
+            (1000..1000 + RUN_MAX).contains(&read),
+            "{preset} on {cpus}: {read}"
+        );
     }
 }

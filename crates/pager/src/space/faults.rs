@@ -21,8 +21,6 @@ use std::time::{Duration, Instant};
 
 /// Faults between two looks at where the program runs.
 const FOLLOW_EVERY: u64 = 64;
-/// How long MADV_DONTNEED may take to drop pages after it was reported.
-const GIVING_UP: Duration = Duration::from_secs(10);
 /// Most pages unshared at once.
 const UNSHARE_MAX: u64 = 16;
 /// How long a fault waits for other pages to be taken, where memory would not be short.
@@ -63,17 +61,6 @@ pub(super) enum Later {
     File(u64),
     /// The file is to be mapped again where memory stood in for it.
     GiveBack,
-}
-
-/// Threads whose pages are in place and who are to be woken together.
-///
-/// A wake-up of a thread on another CPU costs more than filling its page does, and the thread would run
-/// before the others are answered. So where several faults were read at
-/// once, all are answered before anybody wakes up.
-#[derive(Debug, Default)]
-pub(super) struct Sleepers {
-    is_gathering: bool,
-    ranges: Vec<PageRange>,
 }
 
 impl Later {
@@ -133,35 +120,6 @@ impl Fault {
 }
 
 impl Space {
-    /// Answers the faults just read.
-    pub(super) fn meet_all(&mut self) -> Result<(), Ended> {
-        self.sleepers.is_gathering = self.faults.len() > 1;
-        while let Some(fault) = self.faults.pop_front() {
-            self.meet(fault)?;
-        }
-        self.wake_sleepers();
-        Ok(())
-    }
-
-    /// Wakes all whose pages were filled quietly. Nothing that may wait comes before this.
-    fn wake_sleepers(&mut self) {
-        self.sleepers.is_gathering = false;
-        let ranges = &mut self.sleepers.ranges;
-        let start = ranges.iter().map(|range| range.start).min();
-        let end = ranges.iter().map(|range| range.end).max();
-        let uffd = &self.link.uffd;
-        match (start, end) {
-            // Who is put off would wake in vain, fault once more, and be put off twice.
-            (Some(start), Some(end)) if self.deferred.is_empty() => {
-                uffd.wake(start.address(), end.address() - start.address());
-            }
-            _ => ranges.iter().for_each(|range| {
-                uffd.wake(range.start.address(), range.len() * PAGE_SIZE as u64);
-            }),
-        }
-        ranges.clear();
-    }
-
     /// Answers a fault just read, or puts it off.
     pub(super) fn meet(&mut self, mut fault: Fault) -> Result<(), Ended> {
         if self.shared.recorder.is_some() && !self.is_own(fault.page) {
@@ -530,44 +488,6 @@ impl Space {
             }
         }
         Ok(None)
-    }
-
-    /// Whether the page just filled with zeros was thought present, and nobody has given it up.
-    fn has_vanished(&self) -> bool {
-        matches!(self.plan.items.first(), Some(FillItem::Resident)) && !self.gives_up()
-    }
-
-    /// Whether a page thought present may rightly be absent: only where MADV_DONTNEED and a touch by
-    /// another thread met, and the page came between the report and the deed.
-    fn gives_up(&self) -> bool {
-        self.given_up.is_some_and(|at| at.elapsed() < GIVING_UP)
-    }
-
-    /// A command found no page where one was thought to be. Rightly so, if the mapping is gone (no
-    /// event of that may have been read yet), or was wiped by the fork, or the page was given up.
-    pub(super) fn check_gone(&self, page: PageNo) -> Result<(), Ended> {
-        let probe = || {
-            let (address, len) = (page.address(), PAGE_SIZE as u64);
-            // Changes nothing for an absent page, and is refused while an event is pending and where
-            // nothing is registered.
-            self.link.uffd.protect(address, len, false).is_ok()
-        };
-        let may_be_wiped = self.maybe_wiped.iter().any(|range| range.contains(page));
-        if self.gives_up() || may_be_wiped || !probe() {
-            return Ok(());
-        }
-        Err(self.lost(page))
-    }
-
-    /// Ends the job: a page is neither where it should be nor anywhere else.
-    fn lost(&self, page: PageNo) -> Ended {
-        self.shared.fail(format!(
-            "page {:#x} of process {} is gone, though nobody has given it up; the job is ended to \
-             keep the program from reading zeros there",
-            page.address(),
-            self.link.pid.load(Ordering::Relaxed)
-        ));
-        Ended
     }
 
     pub(super) fn filled(&self, page: PageNo, count: u64) {

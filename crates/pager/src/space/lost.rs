@@ -1,0 +1,50 @@
+//! A page that should be there and is not: rightly so, or the end of the job.
+
+use super::{Ended, Space};
+use pleat_engine::FillItem;
+use pleat_types::{PageNo, PAGE_SIZE};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long MADV_DONTNEED may take to drop pages after it was reported.
+const GIVING_UP: Duration = Duration::from_secs(10);
+
+impl Space {
+    /// Whether the page just filled with zeros was thought present, and nobody has given it up.
+    pub(super) fn has_vanished(&self) -> bool {
+        matches!(self.plan.items.first(), Some(FillItem::Resident)) && !self.gives_up()
+    }
+
+    /// Whether a page thought present may rightly be absent: only where MADV_DONTNEED and a touch by
+    /// another thread met, and the page came between the report and the deed.
+    fn gives_up(&self) -> bool {
+        self.given_up.is_some_and(|at| at.elapsed() < GIVING_UP)
+    }
+
+    /// A command found no page where one was thought to be. Rightly so, if the mapping is gone (no
+    /// event of that may have been read yet), or was wiped by the fork, or the page was given up.
+    pub(super) fn check_gone(&self, page: PageNo) -> Result<(), Ended> {
+        let probe = || {
+            let (address, len) = (page.address(), PAGE_SIZE as u64);
+            // Changes nothing for an absent page, and is refused while an event is pending and where
+            // nothing is registered.
+            self.link.uffd.protect(address, len, false).is_ok()
+        };
+        let may_be_wiped = self.maybe_wiped.iter().any(|range| range.contains(page));
+        if self.gives_up() || may_be_wiped || !probe() {
+            return Ok(());
+        }
+        Err(self.lost(page))
+    }
+
+    /// Ends the job: a page is neither where it should be nor anywhere else.
+    pub(super) fn lost(&self, page: PageNo) -> Ended {
+        self.shared.fail(format!(
+            "page {:#x} of process {} is gone, though nobody has given it up; the job is ended to \
+             keep the program from reading zeros there",
+            page.address(),
+            self.link.pid.load(Ordering::Relaxed)
+        ));
+        Ended
+    }
+}
