@@ -75,6 +75,18 @@ impl Engine {
         want: usize,
         out: &mut Vec<(SpaceId, PageNo)>,
     ) {
+        self.choose_some_victims(takers, want, want, out);
+    }
+
+    /// As [`Engine::choose_victims`], but no more than `most` of those wanted, for drivers that ask several times
+    /// and let go of a lock in between. When fewer come, there are no more.
+    pub fn choose_some_victims(
+        &mut self,
+        takers: &[(SpaceId, u32)],
+        want: usize,
+        most: usize,
+        out: &mut Vec<(SpaceId, PageNo)>,
+    ) {
         let want = want.min(self.places_left());
         let mut room: Vec<u32> = takers.iter().map(|&(_, most)| most).collect();
         let mut oldest: Vec<_> = takers
@@ -92,7 +104,7 @@ impl Engine {
         }
         let (first, urgent) = (out.len(), self.frames_urgent() as usize);
         let mut is_waiting = false;
-        while out.len() - first < want {
+        while out.len() - first < want.min(most) {
             let heads = oldest.iter().zip(&room).enumerate();
             let eligible = heads.filter_map(|(index, (head, &room))| {
                 head.filter(|_| room > 0)

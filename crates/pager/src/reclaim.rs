@@ -10,6 +10,9 @@ use pleat_wire::message::{Take, TakeItem, TAKE, TAKE_MAX};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
+/// Victims chosen with one hold of the engine's lock.
+const AT_ONCE: usize = 8;
+
 /// A space that may be sent a command, with the generation its command will be good for.
 struct Taker {
     link: Arc<Link>,
@@ -50,11 +53,7 @@ pub fn kick(shared: &Shared) {
     if most == 0 {
         return;
     }
-    let mut victims = Vec::new();
-    let mut engine = shared.engine();
-    let wanted = engine.frames_wanted() as usize;
-    engine.choose_victims(&limits, wanted.min(most), &mut victims);
-    drop(engine);
+    let mut victims = choose(shared, &mut limits, most);
     // Ascending, so that neighbours are moved by one call.
     victims.sort_unstable();
     let of = |space: SpaceId| -> Vec<PageNo> {
@@ -67,6 +66,34 @@ pub fn kick(shared: &Shared) {
     for (holder, _) in holders.iter().filter(|(_, room)| room.is_some()) {
         holder.take(of(holder.space()));
     }
+}
+
+/// Chooses up to `most` victims, a few at a time, for meanwhile a fault may wait for the engine.
+fn choose(
+    shared: &Shared,
+    limits: &mut [(SpaceId, u32)],
+    most: usize,
+) -> Vec<(SpaceId, PageNo)> {
+    let mut victims = Vec::new();
+    let mut left = most;
+    while left > 0 {
+        let mut engine = shared.engine();
+        left = left.min(engine.frames_wanted() as usize);
+        let first = victims.len();
+        engine.choose_some_victims(limits, left, AT_ONCE, &mut victims);
+        drop(engine);
+        let chosen = &victims[first..];
+        for (space, room) in limits.iter_mut() {
+            let count = chosen.iter().filter(|(id, _)| id == space).count();
+            *room -= count as u32;
+        }
+        if chosen.len() < AT_ONCE {
+            break;
+        }
+        left -= chosen.len();
+        shared.let_in();
+    }
+    victims
 }
 
 /// Whether a space is taking pages away already.

@@ -96,6 +96,9 @@ fn cpus() -> usize {
 /// and being woken costs tens of them where CPUs are virtual.
 const SPINS: u32 = 4000;
 
+/// Rounds of waiting that are enough for another thread to get a lock that was let go.
+const PAUSE: u32 = 20;
+
 /// What a job brings along for [`Shared`].
 pub struct Parts {
     /// The page cache.
@@ -166,6 +169,14 @@ impl Shared {
             }
         }
         lock(&self.engine)
+    }
+
+    /// To be called between two holds of the engine's lock: whoever looks for it has it, which who takes it
+    /// again at once would prevent.
+    pub fn let_in(&self) {
+        for _ in 0..PAUSE.min(self.spins) {
+            std::hint::spin_loop();
+        }
     }
 
     /// Makes the calling folding thread the one that spins, if there is none yet.
