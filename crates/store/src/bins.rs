@@ -1,4 +1,4 @@
-//! pleat's own layout: 128 bins of equal slots, each bin a stack without holes.
+//! pleat's own layout: 128 bins of equal slots, each bin a stack with few holes.
 //!
 //! ```text
 //! bin of 1473..=1504 bytes          chunk (1 MiB of addresses)              chunk
@@ -7,11 +7,14 @@
 //! slot: 4 bytes handle of its item, the item, less than 32 bytes unused
 //! ```
 //!
-//! An item goes on top of its bin. When one is removed, the item on top moves into its place: at
-//! most one copy, and what is lost is only the rounding to 32 bytes, 12 to 13 bytes per item (its
-//! handle in the slot, its entry in a table) and some frames on top of each bin (slack), kept so
-//! that a bin that goes up and down does not give back and fault in the same frame again and
-//! again. Slots ignore frame boundaries.
+//! An item goes into the newest hole of its bin, or else on top. A removal leaves a hole; once the
+//! bin has its share of them, the item on top moves there instead. Where items come and go, an
+//! insertion follows each removal, and what the removal would copy, between lines far apart that no
+//! cache holds, need not move at all. What is lost is the rounding to 32 bytes, 12 to 13 bytes per
+//! item (its handle in the slot, its entry in a table), the holes, and some frames on top of each
+//! bin (slack), kept so that a bin that goes up and down does not give back and fault in the same
+//! frame again and again. Holes count as slack, which they become once filled from the top: so they
+//! are where growth is denied or frames are asked back. Slots ignore frame boundaries.
 //!
 //! Measured with the example `churn` on the folded pages of nine programs and file collections,
 //! 64 MiB each: 1.008 to 1.047 bytes held per byte of items after random churn, tables included,
@@ -19,10 +22,13 @@
 //!
 //! Not in the account: the kernel's page tables, 1/512 of the frames and up to 4 KiB per bin.
 
+mod holes;
+
 use std::io;
 
 use pleat_types::PAGE_SIZE;
 
+use self::holes::{Holes, HOLE};
 use crate::arena::Arena;
 use crate::layout::{Full, Growth, Handle, Layout, Usage};
 use crate::slab::{grow_gently, Record, Slab};
@@ -44,6 +50,12 @@ const SLACK_FRAMES_MAX: u32 = 16;
 /// part of the frames as slack: 1/64. A store at its limit would else use up all slack, and
 /// every third insertion would move a frame, which costs two system calls' worth of time.
 const RESERVE_SHIFT: u32 = 6;
+/// A bin keeps this part of its slots as holes: 1/128. With 64 MiB a seventh of the removals still
+/// move an item then, with 256 MiB a fourteenth; with 1/32 it would be a fourteenth and a twentieth,
+/// but a store that shrinks would hold up to 1.4 % more ...
+const HOLES_SHIFT: u32 = 7;
+/// ... but no more than this many.
+const HOLES_MAX: u32 = 16;
 const NONE: u32 = u32::MAX;
 
 /// Where an item is. `len == 0`: the handle is free.
@@ -78,7 +90,9 @@ impl Record for Item {
     }
 }
 
-/// One bin. `frames_for(top) <= backed`, and `top` is 0 only without a chunk.
+/// One bin. `frames_for(top) <= backed`. `top` is 0 without a chunk, and where the slots of the
+/// chunk on top were given up for their frames: it goes when the bin is lowered next, for its
+/// frames may be wanted one by one.
 #[derive(Clone, Copy)]
 struct Bin {
     /// The chunk on top, or [`NONE`].
@@ -89,6 +103,11 @@ struct Bin {
     backed: u32,
     /// Frames of all its chunks that hold memory.
     frames: u32,
+    /// Slots of all its chunks, holes included.
+    slots: u32,
+    holes: Holes,
+    /// [`Bins::spare_now`] after the last change.
+    spare: u32,
 }
 
 impl Bin {
@@ -97,9 +116,12 @@ impl Bin {
         top: 0,
         backed: 0,
         frames: 0,
+        slots: 0,
+        holes: Holes::NONE,
+        spare: 0,
     };
 
-    /// Frames that hold memory but no item.
+    /// Frames that hold memory but no slot.
     fn slack(&self) -> u32 {
         self.backed - frames_for(self.top as usize)
     }
@@ -107,9 +129,13 @@ impl Bin {
     fn slack_max(&self) -> u32 {
         (self.frames >> SLACK_SHIFT).min(SLACK_FRAMES_MAX)
     }
+
+    fn holes_max(&self) -> u32 {
+        (self.slots >> HOLES_SHIFT).min(HOLES_MAX)
+    }
 }
 
-/// Bins of equal slots, each a stack without holes. See the head of this file.
+/// Bins of equal slots, each a stack with few holes. See the head of this file.
 pub struct Bins {
     arena: Arena,
     bins: Box<[Bin; BIN_COUNT]>,
@@ -119,6 +145,8 @@ pub struct Bins {
     payload_bytes: u64,
     /// Sum of `frames` of all bins.
     frames: u64,
+    /// Sum of `spare` of all bins: asked for whenever growth is denied, most often in vain.
+    spare: u32,
     relocations: u64,
 }
 
@@ -135,8 +163,18 @@ impl Bins {
             items: Slab::new(),
             payload_bytes: 0,
             frames: 0,
+            spare: 0,
             relocations: 0,
         })
+    }
+
+    /// Puts a slot on top of the bin, and returns where.
+    fn grow(&mut self, index: usize, growth: Growth) -> Result<usize, Full> {
+        self.make_room(index, growth)?;
+        let bin = &mut self.bins[index];
+        bin.top += slot_bytes(index) as u32;
+        bin.slots += 1;
+        Ok(self.top_slot(index))
     }
 
     /// Makes sure that the next slot on top of the bin has an address and memory.
@@ -151,7 +189,7 @@ impl Bins {
         };
         let missing = frames_for(top + slot).saturating_sub(backed);
         if missing > 0 && growth == Growth::Denied {
-            self.give_up_slack_of_others(index, missing)?;
+            self.take_from_others(index, missing)?;
         }
         if needs_chunk {
             self.push_chunk(index)?;
@@ -163,7 +201,7 @@ impl Bins {
     }
 
     fn push_chunk(&mut self, index: usize) -> Result<(), Full> {
-        let chunk = self.arena.take_run().ok_or(Full)?;
+        let chunk = self.take_run().ok_or(Full)?;
         if chunk as usize == self.below.len() {
             grow_gently(&mut self.below);
             self.below.push(NONE);
@@ -172,6 +210,18 @@ impl Bins {
         self.below[chunk as usize] = bin.chunk;
         (bin.chunk, bin.top, bin.backed) = (chunk, 0, 0);
         Ok(())
+    }
+
+    /// Addresses for a chunk. When they are used up, there may be a chunk that exists only because
+    /// of holes.
+    fn take_run(&mut self) -> Option<u32> {
+        if self.arena.runs_left() == 0 {
+            for index in 0..BIN_COUNT {
+                self.lower_until(index, |store| store.bins[index].holes.is_empty());
+                self.lower_until(index, |store| !store.is_free_on_top(index));
+            }
+        }
+        self.arena.take_run()
     }
 
     /// Gives back the emptied chunk on top of the bin.
@@ -183,8 +233,7 @@ impl Bins {
         bin.chunk = self.below[bin.chunk as usize];
         (bin.top, bin.backed) = (0, 0);
         if bin.chunk != NONE {
-            let slot = slot_bytes(index);
-            bin.top = (CHUNK_BYTES / slot * slot) as u32;
+            bin.top = full_top(index) as u32;
             bin.backed = frames_for(bin.top as usize);
         }
     }
@@ -198,26 +247,51 @@ impl Bins {
         self.frames -= u64::from(frames);
         let at = self.arena.run_at(bin.chunk) + bin.backed as usize * PAGE_SIZE;
         self.arena.release(at, frames as usize * PAGE_SIZE);
+        self.count_spare(index);
     }
 
-    /// Gives back just `frames` of the slack of bins other than `index`, most slack first.
-    fn give_up_slack_of_others(&mut self, index: usize, frames: u32) -> Result<(), Full> {
-        let others = (0..BIN_COUNT).filter(|&other| other != index);
-        let slack: u32 = others.clone().map(|other| self.bins[other].slack()).sum();
-        if u64::from(slack) < u64::from(frames) + (self.frames >> RESERVE_SHIFT) {
+    /// Gives back just `frames` of bins other than `index`: slack, most first, and when there is no
+    /// more, what becomes slack once holes are filled.
+    fn take_from_others(&mut self, index: usize, frames: u32) -> Result<(), Full> {
+        let spare = self.spare - self.bins[index].spare;
+        if u64::from(spare) < u64::from(frames) + (self.frames >> RESERVE_SHIFT) {
             return Err(Full);
         }
         let mut missing = frames;
         while missing > 0 {
-            // `slack >= frames` makes sure that there is one with slack.
-            let Some(donor) = others.clone().max_by_key(|&other| self.bins[other].slack()) else {
+            // `spare >= frames` makes sure that there is one with some.
+            let others = (0..BIN_COUNT).filter(|&other| other != index);
+            let key = |&other: &usize| (self.bins[other].slack(), self.bins[other].spare);
+            let Some(donor) = others.max_by_key(key) else {
                 return Err(Full);
             };
+            self.lower_until(donor, |store| store.bins[donor].slack() > 0);
             let given = self.bins[donor].slack().min(missing);
             self.give_up_slack(donor, given);
             missing -= given;
         }
         Ok(())
+    }
+
+    /// Brings the accounts of what the bin could spare up to date, after a change to it.
+    fn count_spare(&mut self, index: usize) {
+        let spare = self.spare_now(index);
+        self.spare = self.spare - self.bins[index].spare + spare;
+        self.bins[index].spare = spare;
+    }
+
+    /// The slack that the bin would have, were its holes filled from the top.
+    fn spare_now(&self, index: usize) -> u32 {
+        let bin = &self.bins[index];
+        let (top, holes) = (
+            bin.top as usize,
+            bin.holes.len() as usize * slot_bytes(index),
+        );
+        if holes == 0 || holes < top {
+            return bin.backed - frames_for(top - holes);
+        }
+        let below = full_top(index);
+        bin.backed + frames_for(below) - frames_for(below + top - holes)
     }
 
     /// The bytes of an item.
@@ -233,22 +307,67 @@ impl Bins {
         item
     }
 
-    /// Takes the slot on top off its bin, after moving its item to the free slot at `hole`.
-    fn fill_hole_from_top(&mut self, index: usize, hole: usize) {
-        let bin = &mut self.bins[index];
-        bin.top -= slot_bytes(index) as u32;
-        let top = self.arena.run_at(bin.chunk) + bin.top as usize;
-        if top == hole {
-            return;
-        }
-        let owner = self.owner(top);
-        let len = self.items[owner].len();
-        self.arena.copy(top, hole, OWNER_BYTES + len);
-        self.items[owner] = Item::new(hole, len);
-        self.relocations += 1;
+    /// Where the slot on top of the bin is. The chunk on top must have one.
+    fn top_slot(&self, index: usize) -> usize {
+        let bin = &self.bins[index];
+        self.arena.run_at(bin.chunk) + bin.top as usize - slot_bytes(index)
     }
 
-    /// Whose item is in the slot at `at`.
+    /// Whether the bin has a chunk, and on top of it a hole or nothing.
+    fn is_free_on_top(&self, index: usize) -> bool {
+        let bin = &self.bins[index];
+        let is_hole = || !bin.holes.is_empty() && self.owner(self.top_slot(index)) == HOLE;
+        bin.chunk != NONE && (bin.top == 0 || is_hole())
+    }
+
+    /// Takes the slot on top off a bin with holes: the hole that it is, or else its item moves to
+    /// the newest hole. A chunk without slots goes.
+    fn lower(&mut self, index: usize) {
+        if self.bins[index].top == 0 {
+            return self.pop_chunk(index);
+        }
+        let top = self.top_slot(index);
+        let owner = self.owner(top);
+        let bin = &mut self.bins[index];
+        if owner == HOLE {
+            bin.holes.take_out(&mut self.arena, top);
+        } else {
+            let hole = bin.holes.pop(&self.arena).expect("the bin has holes");
+            let len = self.items[owner].len();
+            self.arena.copy(top, hole, OWNER_BYTES + len);
+            self.items[owner] = Item::new(hole, len);
+            self.relocations += 1;
+        }
+        bin.top -= slot_bytes(index) as u32;
+        bin.slots -= 1;
+    }
+
+    fn lower_until(&mut self, index: usize, is_done: impl Fn(&Self) -> bool) {
+        while !is_done(self) {
+            self.lower(index);
+        }
+        self.count_spare(index);
+    }
+
+    /// Makes a hole of the slot at `at`, and lowers the bin when that is one too many or on top.
+    fn free_slot(&mut self, index: usize, at: usize) {
+        // Whether there is a hole on top is asked only when the top has changed: the answer is in
+        // the slot, which no cache holds.
+        let was_on_top = self.bins[index].top > 0 && at == self.top_slot(index);
+        let bin = &mut self.bins[index];
+        bin.holes.push(&mut self.arena, at);
+        if was_on_top || bin.holes.len() > bin.holes_max() {
+            self.lower(index);
+            self.lower_until(index, |store| {
+                let bin = &store.bins[index];
+                bin.holes.len() <= bin.holes_max() && !store.is_free_on_top(index)
+            });
+        } else {
+            self.count_spare(index);
+        }
+    }
+
+    /// Whose item is in the slot at `at`; [`HOLE`] for none.
     fn owner(&self, at: usize) -> u32 {
         let mut owner = [0; OWNER_BYTES];
         owner.copy_from_slice(self.arena.bytes(at, OWNER_BYTES));
@@ -264,10 +383,11 @@ impl Layout for Bins {
     /// Cost: see the example `churn`.
     fn insert(&mut self, bytes: &[u8], growth: Growth) -> Result<Handle, Full> {
         let index = bin_of(bytes.len());
-        self.make_room(index, growth)?;
-        let bin = &mut self.bins[index];
-        let at = self.arena.run_at(bin.chunk) + bin.top as usize;
-        bin.top += slot_bytes(index) as u32;
+        let at = match self.bins[index].holes.pop(&self.arena) {
+            Some(hole) => hole,
+            None => self.grow(index, growth)?,
+        };
+        self.count_spare(index);
         let handle = self.items.add(Item::new(at, bytes.len()));
         self.arena.write(at, &handle.to_ne_bytes());
         self.arena.write(at + OWNER_BYTES, bytes);
@@ -279,26 +399,36 @@ impl Layout for Bins {
         out.extend_from_slice(self.get(handle));
     }
 
-    /// Gives frames back once the bin has more slack than it may keep; half of that stays.
+    /// Gives frames back once the bin has more slack than it may keep, its holes included; half of
+    /// that stays.
     fn remove(&mut self, handle: Handle) {
         let item = self.item(handle);
         let index = bin_of(item.len());
-        self.fill_hole_from_top(index, item.at());
         self.items.free(handle.0);
         self.payload_bytes -= item.len() as u64;
-        let bin = self.bins[index];
-        if bin.top == 0 {
-            self.pop_chunk(index);
-        } else if bin.slack() > bin.slack_max() {
-            self.give_up_slack(index, bin.slack() - bin.slack_max().div_ceil(2));
+        self.free_slot(index, item.at());
+        let bin = &self.bins[index];
+        if bin.spare > bin.slack_max() && bin.slack() > 0 {
+            let excess = bin.spare - bin.slack_max().div_ceil(2);
+            self.give_up_slack(index, excess.min(bin.slack()));
         }
     }
 
-    /// No item needs to move: what can be given back is slack, here all of one bin.
+    /// What can be given back is slack, here all of one bin; when there is no more, items move
+    /// into holes where that makes some.
     fn relocate_to_free_cell(&mut self) -> bool {
-        let Some(index) = (0..BIN_COUNT).find(|&index| self.bins[index].slack() > 0) else {
+        let slack = |index: &usize| self.bins[*index].slack() > 0;
+        let spare = |index: &usize| self.bins[*index].spare > 0;
+        let Some(index) = (0..BIN_COUNT)
+            .find(slack)
+            .or_else(|| (0..BIN_COUNT).find(spare))
+        else {
             return false;
         };
+        if self.bins[index].slack() == 0 {
+            let is_slack = |store: &Self| store.spare_now(index) == store.bins[index].slack();
+            self.lower_until(index, is_slack);
+        }
         self.give_up_slack(index, self.bins[index].slack());
         true
     }
@@ -331,148 +461,15 @@ fn slot_bytes(index: usize) -> usize {
     OWNER_BYTES + (index + 1) * GRANULE_BYTES
 }
 
+/// `top` of a chunk with another on it.
+fn full_top(index: usize) -> usize {
+    CHUNK_BYTES / slot_bytes(index) * slot_bytes(index)
+}
+
 /// Frames that hold the first `bytes` bytes of a chunk.
 fn frames_for(bytes: usize) -> u32 {
     bytes.div_ceil(PAGE_SIZE) as u32
 }
 
 #[cfg(test)]
-impl Bins {
-    /// Starts of the slots in use in a bin, from the top chunk down, and the frames they take
-    /// together with the bin's slack.
-    fn slots(&self, index: usize) -> (Vec<usize>, u32) {
-        let bin = &self.bins[index];
-        let slot = slot_bytes(index);
-        let (mut slots, mut frames) = (Vec::new(), bin.slack());
-        let (mut chunk, mut top) = (bin.chunk, bin.top as usize);
-        while chunk != NONE {
-            let start = self.arena.run_at(chunk);
-            slots.extend((start..start + top).step_by(slot));
-            frames += frames_for(top);
-            chunk = self.below[chunk as usize];
-            top = CHUNK_BYTES / slot * slot;
-        }
-        (slots, frames)
-    }
-
-    fn bin_is_valid(&self, index: usize) -> bool {
-        let bin = &self.bins[index];
-        let (slots, frames) = self.slots(index);
-        let owners_valid = slots.iter().all(|&at| {
-            let item = self.items[self.owner(at)];
-            item.at() == at && bin_of(item.len()) == index
-        });
-        owners_valid
-            && frames == bin.frames
-            && bin.slack() <= bin.slack_max() + 1
-            && (bin.chunk == NONE) == (bin.top == 0)
-    }
-}
-
-#[cfg(test)]
-impl crate::model::Checked for Bins {
-    fn is_valid(&self) -> bool {
-        let slots: usize = (0..BIN_COUNT).map(|index| self.slots(index).0.len()).sum();
-        let frames: u64 = self.bins.iter().map(|bin| u64::from(bin.frames)).sum();
-        let lens = self.items.records().iter().map(|item| item.len() as u64);
-        (0..BIN_COUNT).all(|index| self.bin_is_valid(index))
-            && slots == self.items.len()
-            && frames == self.frames
-            && lens.sum::<u64>() == self.payload_bytes
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::Checked;
-
-    fn bins() -> Bins {
-        Bins::new(16 << 20).expect("reserve")
-    }
-
-    #[test]
-    fn removal_moves_at_most_one_item_and_leaves_no_hole() {
-        let mut store = bins();
-        let handles: Vec<_> = (0..10u8)
-            .map(|i| store.insert(&[i; 1000], Growth::Allowed).expect("room"))
-            .collect();
-        store.remove(handles[2]);
-        assert_eq!(store.usage().relocations, 1);
-        assert_eq!(store.get(handles[9]), [9; 1000]);
-        store.remove(handles[8]);
-        assert_eq!(store.usage().relocations, 1);
-        assert_eq!(store.usage().frames_bytes, 3 * PAGE_SIZE as u64);
-    }
-
-    #[test]
-    fn chunks_come_and_go_with_their_items() {
-        let mut store = bins();
-        let handles: Vec<_> = (0..600)
-            .map(|_| {
-                store
-                    .insert(&[1; PAGE_SIZE], Growth::Allowed)
-                    .expect("room")
-            })
-            .collect();
-        assert!(store.is_valid());
-        for handle in handles {
-            store.remove(handle);
-            assert!(store.is_valid());
-        }
-        assert_eq!(store.usage().frames_bytes, 0);
-    }
-
-    #[test]
-    fn denied_growth_uses_the_slack_of_other_bins_and_holds_no_more_than_before() {
-        let mut store = bins();
-        let handles: Vec<_> = (0..1000)
-            .map(|_| store.insert(&[1; 2000], Growth::Allowed).expect("room"))
-            .collect();
-        assert_eq!(store.insert(&[2; 300], Growth::Denied), Err(Full));
-        for handle in &handles[..20] {
-            store.remove(*handle);
-        }
-        let held = store.usage().frames_bytes;
-        assert!(store.insert(&[2; 300], Growth::Denied).is_ok());
-        assert_eq!(store.usage().frames_bytes, held);
-        assert!(store.is_valid());
-    }
-
-    #[test]
-    fn frames_can_come_from_several_bins_at_once() {
-        let mut store = bins();
-        for len in [1000, 2000, 3000] {
-            let count = 40 * PAGE_SIZE / slot_bytes(bin_of(len));
-            let handles: Vec<_> = (0..count)
-                .map(|_| store.insert(&vec![1; len], Growth::Allowed).expect("room"))
-                .collect();
-            let mut newest_first = handles.into_iter().rev();
-            while store.bins[bin_of(len)].slack() == 0 {
-                store.remove(newest_first.next().expect("more items"));
-            }
-        }
-        let held = store.usage().frames_bytes;
-        // The first slot for a raw page reaches into a second frame.
-        assert!(store.insert(&[2; PAGE_SIZE], Growth::Denied).is_ok());
-        assert_eq!(store.usage().frames_bytes, held);
-        assert!(store.is_valid());
-    }
-
-    #[test]
-    fn slack_is_bounded_and_given_up_on_request() {
-        let mut store = bins();
-        let handles: Vec<_> = (0..4000)
-            .map(|_| store.insert(&[1; 1000], Growth::Allowed).expect("room"))
-            .collect();
-        for handle in &handles[..2000] {
-            store.remove(*handle);
-        }
-        let dense = 2000 * slot_bytes(bin_of(1000)) as u64;
-        let slack_frames = u64::from(SLACK_FRAMES_MAX) + 2;
-        assert!(store.usage().frames_bytes <= dense + slack_frames * PAGE_SIZE as u64);
-        while store.relocate_to_free_cell() {}
-        assert!(store.usage().frames_bytes <= dense + 2 * PAGE_SIZE as u64);
-        assert!(store.is_valid());
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@
 //!
 //! | name | from | items are |
 //! |---|---|---|
-//! | `bins` | pleat | slots of 128 sizes, each size a stack without holes |
+//! | `bins` | pleat | slots of 128 sizes, each size a stack with few holes |
 //! | `cells1`, `cells2`, `cells4` | castro03 | where they fit best in cells of 1, 2 or 4 frames |
 //! | `blocks` | cpc08 | split into at most five power-of-two blocks |
 //! | `buffers` | cervera99 | appended to frames that go to disk as they are |

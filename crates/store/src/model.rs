@@ -263,12 +263,12 @@ fn follows_the_model(store: &mut dyn Checked, steps: &[Step]) {
     assert_eq!(model.store.usage().frames_bytes, 0);
 }
 
-/// Fills two bins so far that they may keep slack, which the others can then ask for.
-fn bins_with_slack_follow(steps: &[Step]) {
+/// Fills two bins so far that they may keep slack and holes, which the others can then ask for.
+fn filled_bins_follow((count, lens): (usize, [usize; 2]), steps: &[Step]) {
     let mut store = Bins::new(16 << 20).expect("reserve");
     let mut model = Model::new(&mut store);
-    for number in 0..400 {
-        let len = if number % 2 == 0 { 4096 } else { 2000 };
+    for number in 0..count {
+        let len = lens[number % 2];
         let bytes = item_bytes(number, len);
         let handle = model.store.insert(&bytes, Growth::Allowed).expect("room");
         model.add(handle, bytes);
@@ -325,7 +325,20 @@ proptest! {
     fn bins_with_slack_follow_the_model(
         steps in proptest::collection::vec(any_step(), 100..200)
     ) {
-        bins_with_slack_follow(&steps);
+        filled_bins_follow((400, [4096, 2000]), &steps);
+    }
+
+    #[test]
+    fn bins_with_holes_follow_the_model(
+        steps in proptest::collection::vec(any_step(), 100..200),
+        items in prop_oneof![
+            // Some are left for a second chunk.
+            Just((512, [4096, 4096])),
+            // Frames with many items, of which few are in reserve.
+            Just((2048, [90, 130])),
+        ],
+    ) {
+        filled_bins_follow(items, &steps);
     }
 
     #[test]
