@@ -39,7 +39,7 @@ impl Engine {
 
     /// What the account of memory lacks.
     fn frames_missing(&self) -> u64 {
-        let reserve = self.settings.reserve_bytes.max(self.asked_bytes) as i64;
+        let reserve = self.reserve_bytes().max(self.asked_bytes) as i64;
         let free = self.free_bytes();
         if free >= reserve {
             return 0;

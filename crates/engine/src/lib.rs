@@ -107,6 +107,8 @@ pub struct Engine {
     /// Memory in use that is not tracked here. Negative when pages shared by fork are tracked
     /// more than once.
     foreign_bytes: i64,
+    /// Free memory that only urgent faults may use.
+    floor_bytes: u64,
     /// See [`Engine::granted_pages`].
     granted_pages: u64,
     /// Who stays longer, where uses are not seen; `None`: nobody.
@@ -138,6 +140,7 @@ impl Engine {
             pages: PageCounts::default(),
             cache: Cache::new(&settings, parts),
             foreign_bytes: 0,
+            floor_bytes: settings.floor_bytes,
             granted_pages: 0,
             asked_bytes: 0,
             resident_max_pages: None,
@@ -150,6 +153,23 @@ impl Engine {
     /// Job and supervisor together use that much memory at this moment.
     pub fn measured(&mut self, total_bytes: u64) {
         self.foreign_bytes = total_bytes as i64 - self.tracked_bytes() as i64;
+    }
+
+    /// Memory in use of which the engine does not know what it is, as last measured; negative when less was
+    /// measured than it knows of.
+    pub fn foreign_bytes(&self) -> i64 {
+        self.foreign_bytes
+    }
+
+    /// The job takes at most about so much without asking until it is measured again: as much is kept free,
+    /// but no more than [`Settings::floor_bytes`], which is kept until this is called.
+    pub fn expect_growth(&mut self, bytes: u64) {
+        self.floor_bytes = bytes.min(self.settings.floor_bytes);
+    }
+
+    /// Free memory below which pages are taken away.
+    fn reserve_bytes(&self) -> u64 {
+        self.settings.reserve_bytes - self.settings.floor_bytes + self.floor_bytes
     }
 
     /// What the driver has measured: policies weigh it.
@@ -217,7 +237,7 @@ impl Engine {
 
     /// What faults may use that are not urgent.
     fn grantable_bytes(&self) -> i64 {
-        self.free_bytes() - self.settings.floor_bytes as i64
+        self.free_bytes() - self.floor_bytes as i64
     }
 
     /// Pages in programs and in the staging ring, the compressed cache with its metadata, and what was

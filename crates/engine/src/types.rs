@@ -12,7 +12,8 @@ pub struct Settings {
     /// Free memory below which pages are taken away (the low watermark); taking stops at twice that.
     pub reserve_bytes: u64,
     /// Free memory that only urgent faults may use: headroom for memory that the job takes without
-    /// asking, until it is measured. At most the reserve.
+    /// asking, until it is measured. At most the reserve; less as soon as the driver knows better
+    /// ([`crate::Engine::expect_growth`]), and then the reserve is as much less.
     pub floor_bytes: u64,
     /// Most pages put in place per fault, the faulted one included. At least 1.
     pub run_max: u32,

@@ -31,7 +31,7 @@ impl Engine {
         if !self.can_write() || bodies.stored == 0 {
             return false;
         }
-        let missing = self.settings.reserve_bytes as i64 - self.free_bytes();
+        let missing = self.reserve_bytes() as i64 - self.free_bytes();
         let missing = missing.max(0) as u64;
         let takeable = self.pages.resident + self.pages.leaving + bodies.staged;
         let squeezed = missing > bodies.writing_bytes
@@ -44,7 +44,7 @@ impl Engine {
 
     /// How short memory is: 0 while twice the reserve is free, 256 when nothing is.
     fn shortage_256ths(&self) -> u64 {
-        let reserve = self.settings.reserve_bytes.max(1) as i64;
+        let reserve = self.reserve_bytes().max(1) as i64;
         let missing = (2 * reserve - self.free_bytes()).clamp(0, 2 * reserve);
         (missing * 128 / reserve) as u64
     }

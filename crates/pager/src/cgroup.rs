@@ -31,7 +31,7 @@ const CACHE_LOOK_EVERY: Duration = Duration::from_millis(250);
 /// So many file pages read again between two looks say that the page cache lacks room.
 const REREAD_MAX: u64 = 32;
 /// The part of the room, one in so many, that changes hands at a look, and that is never given away.
-const LEND_PART: u64 = 16;
+const LEND_PART: u64 = 8;
 const KEEP_PART: u64 = 4;
 
 /// The room left to the page cache, of which the job has what the cache does not miss.
@@ -78,6 +78,15 @@ impl CacheRoom {
     }
 }
 
+/// File pages of a cgroup.
+#[derive(Clone, Copy, Debug)]
+pub struct Files {
+    /// What the group is charged for. Pages that another group read first are that one's, whoever maps them.
+    pub bytes: u64,
+    /// How many pages were read again soon after they were dropped, so far.
+    pub reread_pages: u64,
+}
+
 /// The counters of a limited cgroup.
 pub struct Gauge {
     usage: File,
@@ -118,8 +127,8 @@ impl Gauge {
         Some(self.counted()?.saturating_sub(self.others_bytes))
     }
 
-    /// File pages that the group has read again soon after they were dropped, so far.
-    pub fn reread_pages(&self) -> Option<u64> {
+    /// What the kernel says of the group's file pages; up to 2 s old.
+    pub fn files(&self) -> Option<Files> {
         let mut text = [0u8; 4096];
         let stat = read(&self.stat, &mut text)?;
         let value = |name: &str| {
@@ -127,7 +136,11 @@ impl Gauge {
             lines.find(|(other, _)| *other == name)?.1.parse().ok()
         };
         // cgroup v1 has groups below under a name of its own.
-        value("total_workingset_refault_file").or_else(|| value("workingset_refault_file"))
+        let reread = value("total_workingset_refault_file");
+        Some(Files {
+            bytes: stat.lines().filter_map(file_bytes).sum(),
+            reread_pages: reread.or_else(|| value("workingset_refault_file"))?,
+        })
     }
 
     /// The same of everybody in the group.

@@ -281,13 +281,22 @@ fn start_job(
     })
 }
 
+fn reserve_bytes(budget_bytes: u64) -> u64 {
+    (budget_bytes / 100).clamp(RESERVE_MIN, RESERVE_MAX)
+}
+
+/// What is kept free at most for memory that the job takes without asking.
+pub(crate) fn floor_bytes(budget_bytes: u64) -> u64 {
+    reserve_bytes(budget_bytes) / 4 * 3
+}
+
 fn make_engine(job: &Job, store: Option<&SwapStore>) -> Result<Engine, RunError> {
-    let reserve = (job.budget_bytes / 100).clamp(RESERVE_MIN, RESERVE_MAX);
+    let reserve = reserve_bytes(job.budget_bytes);
     let swap_max = job.swap.as_ref().and_then(|swap| swap.max_bytes);
     let settings = Settings {
         budget_bytes: job.budget_bytes - page_cache_room(job.budget_bytes),
         reserve_bytes: reserve,
-        floor_bytes: reserve / 4 * 3,
+        floor_bytes: floor_bytes(job.budget_bytes),
         run_max: job.run_max(),
         swap: store.map(|store| job.preset.swap(swap_max, store.seal.overhead_bytes())),
         // Nobody tells when a program writes to a page.

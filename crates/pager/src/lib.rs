@@ -23,6 +23,7 @@ mod companion;
 mod files;
 mod fold;
 mod folds;
+mod headroom;
 mod job;
 mod meters;
 mod pace;

@@ -59,13 +59,18 @@ impl Supervisor<'_> {
         let (held, lost) = self.shared.held();
         let reading = self.census.measure(near, self.keeper);
         let gauge = self.gauge.as_ref();
-        let lent = self
-            .cache_room
-            .lend(Instant::now(), || gauge?.reread_pages());
+        let charged = &mut self.charged_file_bytes;
+        let lent = self.cache_room.lend(Instant::now(), || {
+            let files = gauge?.files()?;
+            *charged = Some(files.bytes);
+            Some(files.reread_pages)
+        });
         let room = self.job.budget_bytes - self.engine_budget;
-        // Mapped files are page cache: they have its room first.
-        let files_in_room = reading.file_bytes.min(room - lent.min(room));
-        let measured = reading.bytes - files_in_room + self.shared.staging_bytes() + held;
+        // Mapped files are page cache: they have its room first. What others are charged for needs none.
+        let charged_files = reading.file_bytes.min(charged.unwrap_or(u64::MAX));
+        let files_beyond = charged_files.saturating_sub(room - lent.min(room));
+        let programs = reading.bytes - reading.file_bytes;
+        let measured = programs + files_beyond + self.shared.staging_bytes() + held;
         let strain = self.strain.note(lost, held / STRAIN_PART);
         self.used_bytes = if reading.is_exact {
             // Processes are read one after the other: what was given out meanwhile may be missing.
@@ -86,6 +91,10 @@ impl Supervisor<'_> {
             self.lent_bytes = (stuck_bytes / LENT_PART).min(room).max(lent);
             let used = self.used_bytes + set_aside + strain;
             engine.measured(used.saturating_sub(self.lent_bytes));
+            let processes = self.census.processes.len();
+            let foreign = engine.foreign_bytes() + self.lent_bytes as i64;
+            let growth = self.headroom.note(Instant::now(), foreign, processes);
+            engine.expect_growth(growth);
             (
                 engine.free_bytes(),
                 engine.frames_wanted() > 0,

@@ -10,7 +10,8 @@ mod memory;
 use crate::census::{Census, Stage};
 use crate::cgroup::{page_cache_room, CacheRoom, Gauge};
 use crate::companion::Companion;
-use crate::job::{Ending, Job};
+use crate::headroom::Headroom;
+use crate::job::{floor_bytes, Ending, Job};
 use crate::report::Live;
 use crate::shared::{lock, Shared};
 use crate::standins::StandIns;
@@ -86,6 +87,10 @@ pub struct Supervisor<'a> {
     strain: Strain,
     /// What is left to the page cache.
     cache_room: CacheRoom,
+    /// Bytes of files that the limited cgroup was charged for when last looked at.
+    charged_file_bytes: Option<u64>,
+    /// What the job takes without asking.
+    headroom: Headroom,
     /// What of that the job uses all the same.
     lent_bytes: u64,
     /// When pages that refused to be taken were tried again last, and how long they are to be left alone.
@@ -123,6 +128,8 @@ impl<'a> Supervisor<'a> {
             gauge: Gauge::open(job.budget_bytes),
             engine_budget: job.budget_bytes - room,
             cache_room: CacheRoom::new(room, start),
+            charged_file_bytes: None,
+            headroom: Headroom::new(floor_bytes(job.budget_bytes), start),
             unnamed: Vec::new(),
             asked: Vec::new(),
             stand_ins: None,

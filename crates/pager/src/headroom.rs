@@ -1,0 +1,92 @@
+//! How much memory to keep free for what the job takes without asking.
+//!
+//! Kernel memory, stacks, a process that was just started: all that is only seen when it is measured next. How
+//! much that can be is learnt from how much it was. A job that is the same all the time needs little headroom, one
+//! that starts processes needs what it is given.
+
+use std::time::{Duration, Instant};
+
+/// Always expected: pages that an agent is just taking are seen twice or not at all.
+const LEAST_BYTES: u64 = 512 << 10;
+/// What growth was seen is expected so many times over.
+const FACTOR: u64 = 2;
+/// The largest growth seen is forgotten by half in this time.
+const HALVED_AFTER: Duration = Duration::from_millis(500);
+
+/// The growth to expect between two measurements.
+#[derive(Debug)]
+pub struct Headroom {
+    most_bytes: u64,
+    growth_bytes: u64,
+    last: Option<(i64, usize)>,
+    halved: Instant,
+}
+
+impl Headroom {
+    /// As much as there is to give, until more is known.
+    pub fn new(most_bytes: u64, now: Instant) -> Headroom {
+        Headroom {
+            most_bytes,
+            growth_bytes: most_bytes,
+            last: None,
+            halved: now,
+        }
+    }
+
+    /// So much unaccounted memory was measured in a job of so many processes. Answers how much more to expect.
+    pub fn note(&mut self, now: Instant, foreign_bytes: i64, processes: usize) -> u64 {
+        let grown = self.last.map_or(0, |(last, _)| foreign_bytes - last);
+        let is_changed = self.last.is_some_and(|(_, count)| count != processes);
+        self.last = Some((foreign_bytes, processes));
+        if now - self.halved >= HALVED_AFTER {
+            self.halved = now;
+            self.growth_bytes /= 2;
+        }
+        // Programs that have just begun take what they need, and so does what a process left that ended.
+        let seen = match is_changed {
+            true => self.most_bytes,
+            false => grown.max(0) as u64,
+        };
+        self.growth_bytes = self.growth_bytes.max(seen);
+        (self.growth_bytes * FACTOR).clamp(LEAST_BYTES.min(self.most_bytes), self.most_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: u64 = 4 << 20;
+
+    /// What is expected after looks half a second apart at so many MiB in so many processes, in KiB.
+    fn expected(looks: &[(i64, usize)]) -> Vec<u64> {
+        let mut now = Instant::now();
+        let mut headroom = Headroom::new(MOST, now);
+        let notes = looks.iter().map(|&(foreign, processes)| {
+            now += HALVED_AFTER;
+            headroom.note(now, foreign << 20, processes) >> 10
+        });
+        notes.collect()
+    }
+
+    #[test]
+    fn a_job_that_stays_as_it_is_needs_little() {
+        let quiet = expected(&[(5, 1); 8]);
+        assert_eq!(quiet, [4096, 2048, 1024, 512, 512, 512, 512, 512]);
+    }
+
+    #[test]
+    fn growth_is_expected_again_twice_over() {
+        let mut looks = [(5, 1); 10];
+        looks[8..].fill((6, 1));
+        assert_eq!(expected(&looks)[7..], [512, 2048, 1024]);
+    }
+
+    #[test]
+    fn shrinking_is_no_growth_and_a_new_process_may_be_anything() {
+        let mut looks = [(5, 1); 10];
+        looks[8] = (1, 1);
+        looks[9] = (1, 2);
+        assert_eq!(expected(&looks)[7..], [512, 512, 4096]);
+    }
+}
