@@ -8,7 +8,7 @@ use pleat_policy::{Backed, Candidate, Giver};
 use pleat_types::{PageNo, SpaceId, StagingSlot, PAGE_SIZE};
 
 use crate::bodies::{BodyState, Home};
-use crate::residents::PASSES_MAX;
+use crate::residents::{Manner, PASSES_MAX};
 use crate::space::{Space, Subject};
 use crate::table::PageState;
 use crate::{BodyId, Engine, Refusal, WayOut};
@@ -202,9 +202,12 @@ impl Engine {
 
     fn oldest_of(&mut self, space: SpaceId) -> Option<(PageNo, u64)> {
         let sees_uses = self.sees_uses(space);
-        let passes_max = if sees_uses { u32::MAX } else { PASSES_MAX };
+        let manner = Manner {
+            passes_max: if sees_uses { u32::MAX } else { PASSES_MAX },
+            with_scouts: !sees_uses && self.lives.is_some(),
+        };
         let space = self.spaces.get_mut(&space)?;
-        space.oldest(&mut self.cache.clock, passes_max)
+        space.oldest(&mut self.cache.clock, manner)
     }
 
     /// The stamp by which a page is compared with others: pages of files may count as older than

@@ -169,6 +169,7 @@ impl Engine {
         }
         let run_max = self.settings.run_max;
         if let Some(space) = self.spaces.get_mut(&space).filter(|_| !range.is_empty()) {
+            space.table.wanted(range);
             space.streams.filled(range, run_max);
         }
     }

@@ -62,6 +62,7 @@ mod reads;
 mod recompress;
 mod release;
 mod residents;
+mod scouts;
 mod space;
 mod spaces;
 mod streams;

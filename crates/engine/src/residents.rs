@@ -6,11 +6,14 @@
 //! get the clock algorithm, which approximates LRU as the kernels of the published systems did: a use is a
 //! life. Entries are not removed when a page goes another way; they are recognised as outdated by their
 //! stamp and swept up when they outnumber the rest.
+//!
+//! Where uses are not seen, old pages wait a little for what becomes of one beside them (`scouts.rs`).
 
 use std::collections::VecDeque;
 
 use pleat_types::PageNo;
 
+use crate::scouts::Time;
 use crate::table::{PageState, PageTable};
 
 /// Outdated entries tolerated whatever the number of live ones.
@@ -19,14 +22,57 @@ const OUTDATED_MIN: usize = 64;
 /// have lives, and a lock is held meanwhile.
 pub(crate) const PASSES_MAX: u32 = 64;
 
-/// Queue of (page, stamp), oldest first, stamps ascending.
+/// The part of all pages that may be in probation, one in so many.
+const PROBATION_PART: usize = 20;
+/// For each page that goes so many may come back from probation, and after a while in which fewer did, so many
+/// at once.
+const RETURNS: u32 = 2;
+const RETURNS_MAX: u32 = 64;
+
+/// How the oldest page is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manner {
+    /// Most pages passed over for one that goes.
+    pub(crate) passes_max: u32,
+    /// Regions send scouts ahead, and others wait for what becomes of them (`scouts.rs`).
+    pub(crate) with_scouts: bool,
+}
+
+/// Queue of (page, stamp), oldest first, stamps ascending; behind its old end, those in probation.
+///
+/// ```text
+///   came --> queue --+--------------> goes, as the scout of its region
+///              ^     |
+///              |     +--> probation --> goes
+///              |             |
+///              +-------------+ its region is wanted
+/// ```
 ///
 /// An entry is live while the page table says `Resident` with the very same stamp; each resident
-/// page has exactly one live entry: `live <= queue.len() <= 2 * live + OUTDATED_MIN`.
+/// page has exactly one live entry: `live <= entries <= 2 * live + OUTDATED_MIN`.
 #[derive(Clone, Default)]
 pub(crate) struct Residents {
     queue: VecDeque<(PageNo, u64)>,
+    probation: VecDeque<(PageNo, u64)>,
     live: usize,
+    /// What `oldest` found.
+    found: Found,
+    /// Pages that have gone.
+    now: Time,
+    /// So many have come back from probation, less what was allowed since.
+    returned: u32,
+}
+
+/// Where the oldest page is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Found {
+    /// At the old end of the queue.
+    #[default]
+    Oldest,
+    /// There, and it will be a scout.
+    Scout,
+    /// At the old end of those in probation.
+    Probation,
 }
 
 impl Residents {
@@ -49,51 +95,96 @@ impl Residents {
         self.live += 1;
     }
 
-    /// The oldest page, which stays in the queue. Those that have lives, at most so many, lose one and are
-    /// the youngest from now on: each costs one step, for a use or a fault.
+    /// The page to go next, which stays where it is. Those that have lives, at most so many, lose one and are
+    /// the youngest from now on, and so are those in probation whose region is wanted: each costs one step, for
+    /// a use or a fault.
     pub(crate) fn oldest(
         &mut self,
         table: &mut PageTable,
         clock: &mut u64,
-        mut passes_left: u32,
+        manner: Manner,
     ) -> Option<(PageNo, u64)> {
-        while let Some(&(page, stamp)) = self.queue.front() {
-            let live = is_live(table, page, stamp);
-            if live && (passes_left == 0 || !table.pass_over(page, *clock + 1)) {
-                return Some((page, stamp));
+        let mut passes_left = manner.passes_max;
+        let room = match manner.with_scouts {
+            true => self.live / PROBATION_PART,
+            false => 0,
+        };
+        loop {
+            let is_new = self.probation.len() < room && !self.queue.is_empty();
+            let is_tried = !is_new && !self.probation.is_empty();
+            let from = match is_tried {
+                true => &mut self.probation,
+                false => &mut self.queue,
+            };
+            let &(page, stamp) = from.front()?;
+            if !is_live(table, page, stamp) {
+                from.pop_front();
+                continue;
             }
-            self.queue.pop_front();
-            if live {
-                passes_left -= 1;
-                *clock += 1;
-                self.queue.push_back((page, *clock));
+            if passes_left > 0 {
+                let next = *clock + 1;
+                let is_young = table.pass_over(page, next)
+                    || is_tried && self.returned < RETURNS_MAX && table.is_wanted(page) && {
+                        table.renew(page, next);
+                        self.returned += 1;
+                        true
+                    };
+                if is_young {
+                    from.pop_front();
+                    passes_left -= 1;
+                    *clock = next;
+                    self.queue.push_back((page, next));
+                    continue;
+                }
             }
+            self.found = match (is_tried, is_new) {
+                (true, _) => Found::Probation,
+                (_, true) if table.is_in_order(page) => Found::Oldest,
+                (_, true) if table.wants_scout(page, self.now, room as u32) => Found::Scout,
+                (_, true) => {
+                    from.pop_front();
+                    self.probation.push_back((page, stamp));
+                    continue;
+                }
+                _ => Found::Oldest,
+            };
+            return Some((page, stamp));
         }
-        None
     }
 
     /// About since when the oldest page is there; 0 when there is none.
     pub(crate) fn oldest_stamp(&self) -> u64 {
-        self.queue.front().map_or(0, |&(_, stamp)| stamp)
+        let oldest = self.probation.front().or_else(|| self.queue.front());
+        oldest.map_or(0, |&(_, stamp)| stamp)
     }
 
     /// Takes out the entry that `oldest` returned, whose page gets another state now.
-    pub(crate) fn pop_oldest(&mut self) {
-        self.queue.pop_front();
+    pub(crate) fn pop_oldest(&mut self, table: &mut PageTable) {
+        let gone = match self.found {
+            Found::Probation => self.probation.pop_front(),
+            Found::Oldest | Found::Scout => self.queue.pop_front(),
+        };
+        if let (Found::Scout, Some((page, _))) = (self.found, gone) {
+            table.send_scout(page, self.now);
+        }
+        self.now.tick();
+        self.returned = self.returned.saturating_sub(RETURNS);
     }
 
     /// A resident page got another state or stamp (the table says so already).
     pub(crate) fn outdated(&mut self, table: &PageTable) {
         self.live -= 1;
-        if self.queue.len() > 2 * self.live + OUTDATED_MIN {
-            self.queue
-                .retain(|&(page, stamp)| is_live(table, page, stamp));
+        if self.queue.len() + self.probation.len() > 2 * self.live + OUTDATED_MIN {
+            for entries in [&mut self.queue, &mut self.probation] {
+                entries.retain(|&(page, stamp)| is_live(table, page, stamp));
+            }
         }
     }
 
-    /// Bytes of the queue.
+    /// Bytes of the queues.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        (self.queue.capacity() * size_of::<(PageNo, u64)>()) as u64
+        let entries = self.queue.capacity() + self.probation.capacity();
+        (entries * size_of::<(PageNo, u64)>()) as u64
     }
 
     /// Whether the queue and the table tell the same story.
@@ -101,6 +192,7 @@ impl Residents {
         let live = self
             .queue
             .iter()
+            .chain(&self.probation)
             .filter(|&&(page, stamp)| is_live(table, page, stamp))
             .count();
         let resident = table
@@ -115,7 +207,7 @@ impl Residents {
         live == self.live
             && live == resident
             && ascending
-            && self.queue.len() <= 2 * live + OUTDATED_MIN
+            && self.queue.len() + self.probation.len() <= 2 * live + OUTDATED_MIN
     }
 }
 
@@ -126,6 +218,12 @@ fn is_live(table: &PageTable, page: PageNo, stamp: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pleat_types::PageRange;
+
+    const ALL: Manner = Manner {
+        passes_max: u32::MAX,
+        with_scouts: false,
+    };
 
     fn resident(count: u64) -> (Residents, PageTable) {
         let (mut residents, mut table) = (Residents::default(), PageTable::default());
@@ -142,7 +240,7 @@ mod tests {
         table.set(PageNo(0), PageState::Unknown);
         residents.outdated(&table);
         assert_eq!(
-            residents.oldest(&mut table, &mut 3, u32::MAX),
+            residents.oldest(&mut table, &mut 3, ALL),
             Some((PageNo(1), 1))
         );
     }
@@ -154,14 +252,14 @@ mod tests {
         table.touch(PageNo(0), false);
         table.touch(PageNo(1), true);
         assert_eq!(
-            residents.oldest(&mut table, &mut clock, u32::MAX),
+            residents.oldest(&mut table, &mut clock, ALL),
             Some((PageNo(2), 2))
         );
-        residents.pop_oldest();
+        residents.pop_oldest(&mut table);
         table.set(PageNo(2), PageState::Unknown);
         residents.outdated(&table);
         assert_eq!(
-            residents.oldest(&mut table, &mut clock, u32::MAX),
+            residents.oldest(&mut table, &mut clock, ALL),
             Some((PageNo(0), 3))
         );
         assert!(residents.is_valid(&table));
@@ -173,15 +271,86 @@ mod tests {
         (0..10).for_each(|page| table.set_lives(PageNo(page), 3));
         let mut clock = 9;
         assert_eq!(
-            residents.oldest(&mut table, &mut clock, 4),
+            residents.oldest(
+                &mut table,
+                &mut clock,
+                Manner {
+                    passes_max: 4,
+                    ..ALL
+                }
+            ),
             Some((PageNo(4), 4))
         );
         assert_eq!(
-            residents.oldest(&mut table, &mut clock, u32::MAX),
+            residents.oldest(&mut table, &mut clock, ALL),
             Some((PageNo(0), 30)),
             "when all have lost three lives, or will have next"
         );
         assert!(residents.is_valid(&table));
+    }
+
+    const SCOUTING: Manner = Manner {
+        with_scouts: true,
+        ..ALL
+    };
+
+    /// Has the next page go; which it was.
+    fn go(residents: &mut Residents, table: &mut PageTable, clock: &mut u64) -> u64 {
+        let (page, stamp) = residents.oldest(table, clock, SCOUTING).expect("a page");
+        residents.pop_oldest(table);
+        table.set(page, PageState::Leaving { stamp });
+        residents.outdated(table);
+        assert!(residents.is_valid(table));
+        page.0
+    }
+
+    #[test]
+    fn a_scout_of_each_region_goes_before_those_beside_it() {
+        let (mut residents, mut table) = resident(640);
+        let mut clock = 639;
+        let gone: Vec<u64> = (0..4)
+            .map(|_| go(&mut residents, &mut table, &mut clock))
+            .collect();
+        // 32 of 640 may be in probation: two regions without their scouts, and two pages.
+        assert_eq!(gone, [0, 16, 32, 1]);
+    }
+
+    #[test]
+    fn a_region_that_is_wanted_stays_but_for_its_scout() {
+        let (mut residents, mut table) = resident(640);
+        let mut clock = 639;
+        assert_eq!(go(&mut residents, &mut table, &mut clock), 0);
+        table.wanted(PageRange::new(PageNo(0), 1));
+        let gone: Vec<u64> = (0..20)
+            .map(|_| go(&mut residents, &mut table, &mut clock))
+            .collect();
+        assert!(gone.iter().all(|page| *page >= 16), "{gone:?}");
+        let young = PageState::Resident { stamp: 640 };
+        assert_eq!(table.get(PageNo(1)), young, "the youngest, and then others");
+    }
+
+    #[test]
+    fn however_much_is_wanted_pages_go() {
+        let (mut residents, mut table) = resident(640);
+        let mut clock = 639;
+        for _ in 0..300 {
+            go(&mut residents, &mut table, &mut clock);
+            (0..40).for_each(|region| table.wanted(PageRange::new(PageNo(region * 16), 1)));
+        }
+        let passes = clock - 639;
+        let most = u64::from(300 * RETURNS + RETURNS_MAX);
+        assert!(passes <= most, "{passes} passes");
+    }
+
+    #[test]
+    fn what_came_in_a_run_sends_no_scouts() {
+        let (mut residents, mut table) = resident(640);
+        table.wanted(PageRange::new(PageNo(0), 640));
+        let mut clock = 639;
+        let gone: Vec<u64> = (0..40)
+            .map(|_| go(&mut residents, &mut table, &mut clock))
+            .collect();
+        assert_eq!(gone, (0..40).collect::<Vec<u64>>());
     }
 
     #[test]
@@ -199,9 +368,9 @@ mod tests {
     fn a_restored_page_is_as_old_as_it_was() {
         let (mut residents, mut table) = resident(4);
         for page in [0, 1] {
-            let oldest = residents.oldest(&mut table, &mut 9, u32::MAX);
+            let oldest = residents.oldest(&mut table, &mut 9, ALL);
             assert_eq!(oldest, Some((PageNo(page), page)));
-            residents.pop_oldest();
+            residents.pop_oldest(&mut table);
             table.set(PageNo(page), PageState::Leaving { stamp: page });
             residents.outdated(&table);
         }
@@ -210,7 +379,7 @@ mod tests {
             residents.restore(PageNo(page), page);
         }
         assert!(residents.is_valid(&table));
-        let oldest = residents.oldest(&mut table, &mut 9, u32::MAX);
+        let oldest = residents.oldest(&mut table, &mut 9, ALL);
         assert_eq!(oldest, Some((PageNo(0), 0)));
     }
 }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use pleat_policy::Backed;
 use pleat_types::{PageNo, PageRange};
 
-use crate::residents::Residents;
+use crate::residents::{Manner, Residents};
 use crate::streams::Streams;
 use crate::table::{PageState, PageTable};
 use crate::BodyId;
@@ -161,9 +161,9 @@ impl Space {
         self.counts
     }
 
-    /// The oldest resident page and its stamp, after passing over at most so many.
-    pub(crate) fn oldest(&mut self, clock: &mut u64, passes_max: u32) -> Option<(PageNo, u64)> {
-        self.residents.oldest(&mut self.table, clock, passes_max)
+    /// The resident page to go next and its stamp.
+    pub(crate) fn oldest(&mut self, clock: &mut u64, manner: Manner) -> Option<(PageNo, u64)> {
+        self.residents.oldest(&mut self.table, clock, manner)
     }
 
     /// A clean page keeps this body as its copy.
@@ -186,7 +186,7 @@ impl Space {
 
     /// Puts the oldest resident page, just looked up, under a command.
     pub(crate) fn choose_oldest(&mut self, page: PageNo, stamp: u64, counts: &mut PageCounts) {
-        self.residents.pop_oldest();
+        self.residents.pop_oldest(&mut self.table);
         self.change(page, PageState::Leaving { stamp }, counts);
     }
 

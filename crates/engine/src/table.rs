@@ -7,9 +7,11 @@ use std::collections::BTreeMap;
 
 use pleat_types::{PageNo, PageRange};
 
+use crate::scouts::{Regions, Time, REGION_PAGES};
 use crate::BodyId;
 
 const CHUNK_PAGES: u64 = 512;
+const CHUNK_REGIONS: usize = (CHUNK_PAGES / REGION_PAGES) as usize;
 
 const KIND: u64 = 7;
 const RESIDENT: u64 = 1;
@@ -97,7 +99,7 @@ impl PageState {
     }
 
     /// Whether it occupies memory of a program.
-    fn is_present(self) -> bool {
+    pub(crate) fn is_present(self) -> bool {
         !matches!(self, PageState::Unknown | PageState::Away(_))
     }
 
@@ -119,6 +121,7 @@ struct Chunk {
     packed: [u64; CHUNK_PAGES as usize],
     /// Entries that are not unknown; a chunk with none is dropped.
     known: u32,
+    regions: Regions<CHUNK_REGIONS>,
 }
 
 /// The states of all pages of one address space.
@@ -147,6 +150,7 @@ impl PageTable {
             Box::new(Chunk {
                 packed: [0; CHUNK_PAGES as usize],
                 known: 0,
+                regions: Regions::NEW,
             })
         });
         let packed = &mut chunk.packed[index];
@@ -192,6 +196,55 @@ impl PageTable {
         let rest = (*packed & (LIVES | CLEAN)) - LIFE;
         *packed = PageState::Resident { stamp }.pack() | rest;
         true
+    }
+
+    /// A resident page is as young as `stamp` from now on.
+    pub(crate) fn renew(&mut self, page: PageNo, stamp: u64) {
+        if let Some(packed) = self.packed_mut(page) {
+            debug_assert_eq!(*packed & KIND, RESIDENT);
+            *packed = PageState::Resident { stamp }.pack() | *packed & (LIVES | CLEAN);
+        }
+    }
+
+    /// Whether a page of this one's region should leave as a scout now.
+    pub(crate) fn wants_scout(&self, page: PageNo, now: Time, window: u32) -> bool {
+        let (number, region) = region_of(page);
+        let chunk = self.chunks.get(&number);
+        chunk.is_some_and(|chunk| chunk.regions.wants_scout(region, now, window))
+    }
+
+    /// The page leaves as a scout of its region.
+    pub(crate) fn send_scout(&mut self, page: PageNo, now: Time) {
+        let (number, region) = region_of(page);
+        if let Some(chunk) = self.chunks.get_mut(&number) {
+            chunk.regions.send_scout(region, now);
+        }
+    }
+
+    /// A page was wanted that was not in memory: its region is in use, and so are those of the whole run in
+    /// which it came.
+    pub(crate) fn wanted(&mut self, run: PageRange) {
+        let in_order = run.end.0 > run.start.0 + 1;
+        for region in run.start.0 / REGION_PAGES..run.end.0.div_ceil(REGION_PAGES) {
+            let (number, region) = region_of(PageNo(region * REGION_PAGES));
+            if let Some(chunk) = self.chunks.get_mut(&number) {
+                chunk.regions.wanted(region, in_order);
+            }
+        }
+    }
+
+    /// Whether its region came in a run last.
+    pub(crate) fn is_in_order(&self, page: PageNo) -> bool {
+        let (number, region) = region_of(page);
+        let chunk = self.chunks.get(&number);
+        chunk.is_some_and(|chunk| chunk.regions.is_in_order(region))
+    }
+
+    /// Whether its region is in use, as far as its last scout tells.
+    pub(crate) fn is_wanted(&self, page: PageNo) -> bool {
+        let (number, region) = region_of(page);
+        let chunk = self.chunks.get(&number);
+        chunk.is_some_and(|chunk| chunk.regions.is_wanted(region))
     }
 
     /// A resident page will be passed over so often.
@@ -309,6 +362,11 @@ impl PageTable {
 
 fn place(page: PageNo) -> (u64, usize) {
     (page.0 / CHUNK_PAGES, (page.0 % CHUNK_PAGES) as usize)
+}
+
+fn region_of(page: PageNo) -> (u64, usize) {
+    let (number, index) = place(page);
+    (number, index / REGION_PAGES as usize)
 }
 
 #[cfg(test)]
