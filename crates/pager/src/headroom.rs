@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 const LEAST_BYTES: u64 = 512 << 10;
 /// What growth was seen is expected so many times over.
 const FACTOR: u64 = 2;
+/// Growth up to this is next to nothing.
+const CALM_BYTES: u64 = 1 << 20;
 /// The largest growth seen is forgotten by half in this time.
 const HALVED_AFTER: Duration = Duration::from_millis(500);
 
@@ -49,6 +51,11 @@ impl Headroom {
         };
         self.growth_bytes = self.growth_bytes.max(seen);
         (self.growth_bytes * FACTOR).clamp(LEAST_BYTES.min(self.most_bytes), self.most_bytes)
+    }
+
+    /// Whether next to nothing has come unasked lately.
+    pub fn is_calm(&self) -> bool {
+        self.growth_bytes <= CALM_BYTES
     }
 }
 

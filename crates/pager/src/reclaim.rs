@@ -69,11 +69,7 @@ pub fn kick(shared: &Shared) {
 }
 
 /// Chooses up to `most` victims, a few at a time, for meanwhile a fault may wait for the engine.
-fn choose(
-    shared: &Shared,
-    limits: &mut [(SpaceId, u32)],
-    most: usize,
-) -> Vec<(SpaceId, PageNo)> {
+fn choose(shared: &Shared, limits: &mut [(SpaceId, u32)], most: usize) -> Vec<(SpaceId, PageNo)> {
     let mut victims = Vec::new();
     let mut left = most;
     while left > 0 {

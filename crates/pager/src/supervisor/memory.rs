@@ -27,6 +27,8 @@ const RESCAN_GROWTH_RECORDING: u64 = 32 << 10;
 const GROWTH_BYTES_PER_US: u64 = 6000;
 /// Limits of the time between two looks at memory.
 const LOOK_MIN: Duration = Duration::from_micros(250);
+/// The same for a job that takes next to nothing without asking: a look costs 20 us.
+const LOOK_MIN_CALM: Duration = Duration::from_micros(1000);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 const LOOK_MAX_RECORDING: Duration = Duration::from_millis(2);
 /// Between two looks for processes that never said hello.
@@ -127,7 +129,11 @@ impl Supervisor<'_> {
         };
         let until_full = Duration::from_micros(room / GROWTH_BYTES_PER_US);
         until_full.clamp(
-            LOOK_MIN,
+            if self.headroom.is_calm() {
+                LOOK_MIN_CALM
+            } else {
+                LOOK_MIN
+            },
             if self.is_recording() {
                 LOOK_MAX_RECORDING
             } else {
