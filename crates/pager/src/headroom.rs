@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 /// Always expected: pages that an agent is just taking are seen twice or not at all.
 const LEAST_BYTES: u64 = 512 << 10;
+/// So much must be there in any case, with what is between the budget and a hard limit of 2 % more.
+const WITH_SLACK_BYTES: u64 = 5 << 19;
+const SLACK_PART: u64 = 50;
 /// What growth was seen is expected so many times over.
 const FACTOR: u64 = 2;
 /// Growth up to this is next to nothing.
@@ -18,6 +21,7 @@ const HALVED_AFTER: Duration = Duration::from_millis(500);
 /// The growth to expect between two measurements.
 #[derive(Debug)]
 pub struct Headroom {
+    least_bytes: u64,
     most_bytes: u64,
     growth_bytes: u64,
     last: Option<(i64, usize)>,
@@ -25,9 +29,11 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// As much as there is to give, until more is known.
-    pub fn new(most_bytes: u64, now: Instant) -> Headroom {
+    /// As much as there is to give of this budget, until more is known.
+    pub fn new(budget_bytes: u64, most_bytes: u64, now: Instant) -> Headroom {
+        let beside_slack = WITH_SLACK_BYTES.saturating_sub(budget_bytes / SLACK_PART);
         Headroom {
+            least_bytes: beside_slack.max(LEAST_BYTES).min(most_bytes),
             most_bytes,
             growth_bytes: most_bytes,
             last: None,
@@ -50,7 +56,7 @@ impl Headroom {
             false => grown.max(0) as u64,
         };
         self.growth_bytes = self.growth_bytes.max(seen);
-        (self.growth_bytes * FACTOR).clamp(LEAST_BYTES.min(self.most_bytes), self.most_bytes)
+        (self.growth_bytes * FACTOR).clamp(self.least_bytes, self.most_bytes)
     }
 
     /// Whether next to nothing has come unasked lately.
@@ -63,12 +69,13 @@ impl Headroom {
 mod tests {
     use super::*;
 
+    const BUDGET: u64 = 400 << 20;
     const MOST: u64 = 4 << 20;
 
     /// What is expected after looks half a second apart at so many MiB in so many processes, in KiB.
     fn expected(looks: &[(i64, usize)]) -> Vec<u64> {
         let mut now = Instant::now();
-        let mut headroom = Headroom::new(MOST, now);
+        let mut headroom = Headroom::new(BUDGET, MOST, now);
         let notes = looks.iter().map(|&(foreign, processes)| {
             now += HALVED_AFTER;
             headroom.note(now, foreign << 20, processes) >> 10
@@ -80,6 +87,15 @@ mod tests {
     fn a_job_that_stays_as_it_is_needs_little() {
         let quiet = expected(&[(5, 1); 8]);
         assert_eq!(quiet, [4096, 2048, 1024, 512, 512, 512, 512, 512]);
+    }
+
+    #[test]
+    fn where_the_hard_limit_is_near_more_is_kept() {
+        let least = |budget| Headroom::new(budget, MOST, Instant::now()).least_bytes >> 10;
+        assert_eq!(
+            [1, 25, 50, 100, 125].map(|mib| least(mib << 20)),
+            [2539, 2048, 1536, 512, 512]
+        );
     }
 
     #[test]

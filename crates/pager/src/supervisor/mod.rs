@@ -129,7 +129,7 @@ impl<'a> Supervisor<'a> {
             engine_budget: job.budget_bytes - room,
             cache_room: CacheRoom::new(room, start),
             charged_file_bytes: None,
-            headroom: Headroom::new(floor_bytes(job.budget_bytes), start),
+            headroom: Headroom::new(job.budget_bytes, floor_bytes(job.budget_bytes), start),
             unnamed: Vec::new(),
             asked: Vec::new(),
             stand_ins: None,
