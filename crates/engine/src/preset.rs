@@ -98,7 +98,7 @@ const CLUSTERS: Division = Division {
 const PRESETS: [Line; 8] = [
     Line {
         name: "pleat",
-        parts: ["auto", "bins", "pleat:8%:60%", "clean-switch"],
+        parts: ["auto", "bins", "pleat:8%:75%", "clean-switch"],
         write_out: WriteOut::OnDemand,
         file: CLUSTERS,
         run_max: 32,

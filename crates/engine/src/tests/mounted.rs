@@ -265,7 +265,7 @@ proptest! {
     #[test]
     fn a_reader_always_gets_what_was_last_written(
         budget in 12..50u64,
-        sizing in prop::sample::select(&["pleat:8%:60%", "castro03", "static:25%", "static:0"]),
+        sizing in prop::sample::select(&["pleat:8%:75%", "castro03", "static:25%", "static:0"]),
         admission in prop::sample::select(&["all", "clean-switch", "onlyswap"]),
         steps in prop::collection::vec(step(), 1..400),
     ) {
@@ -282,7 +282,7 @@ proptest! {
 
 #[test]
 fn pages_of_files_fit_into_a_budget_without_a_swap_file() {
-    let mut mounted = Mounted::new(40, "pleat:8%:60%", "all");
+    let mut mounted = Mounted::new(40, "pleat:8%:75%", "all");
     for round in 0..2000 {
         // The first pages more often than the last.
         let page = (round * 37 % PAGES).min((round * 53 + round / 7) % PAGES);
