@@ -95,6 +95,35 @@ pub struct Files {
     pub reread_pages: u64,
 }
 
+/// How much of the files that a job has mapped its group may be charged for.
+///
+/// The most that it ever was, and all of them once it has read pages again: what it is charged for at the moment
+/// becomes less when the kernel drops some for want of room, and to give them less room for that would have it
+/// drop more (a compiler took more than twice as long).
+#[derive(Debug, Default)]
+pub struct GroupFiles {
+    most_bytes: Option<u64>,
+    reread_pages: Option<u64>,
+    has_reread: bool,
+}
+
+impl GroupFiles {
+    /// The kernel was asked.
+    pub fn note(&mut self, files: Files) {
+        let first = *self.reread_pages.get_or_insert(files.reread_pages);
+        self.has_reread |= files.reread_pages.saturating_sub(first) > REREAD_MAX;
+        self.most_bytes = self.most_bytes.max(Some(files.bytes));
+    }
+
+    /// What it may be charged for; without an answer of the kernel's, anything.
+    pub fn most_bytes(&self) -> u64 {
+        match self.has_reread {
+            true => u64::MAX,
+            false => self.most_bytes.unwrap_or(u64::MAX),
+        }
+    }
+}
+
 /// The counters of a limited cgroup.
 pub struct Gauge {
     usage: File,
@@ -210,6 +239,26 @@ mod tests {
     fn room_goes_back_at_once_when_files_are_read_again() {
         let rereads = [0, 0, 0, 0, 0, REREAD_MAX + 1, 500, 500, 0];
         assert_eq!(lent(&rereads), [0, 2, 4, 6, 8, 4, 2, 1, 3]);
+    }
+
+    #[test]
+    fn files_count_as_much_as_they_ever_did_and_all_once_they_are_read_again() {
+        let mut group = GroupFiles::default();
+        assert_eq!(group.most_bytes(), u64::MAX);
+        let looks = [
+            (5, 100),
+            (9, 110),
+            (3, 100 + REREAD_MAX),
+            (3, 101 + REREAD_MAX),
+        ];
+        let most = looks.map(|(bytes, reread_pages)| {
+            group.note(Files {
+                bytes,
+                reread_pages,
+            });
+            group.most_bytes()
+        });
+        assert_eq!(most, [5, 9, 9, u64::MAX]);
     }
 
     #[test]

@@ -61,15 +61,15 @@ impl Supervisor<'_> {
         let (held, lost) = self.shared.held();
         let reading = self.census.measure(near, self.keeper);
         let gauge = self.gauge.as_ref();
-        let charged = &mut self.charged_file_bytes;
+        let group_files = &mut self.group_files;
         let lent = self.cache_room.lend(Instant::now(), || {
             let files = gauge?.files()?;
-            *charged = Some(files.bytes);
+            group_files.note(files);
             Some(files.reread_pages)
         });
         let room = self.job.budget_bytes - self.engine_budget;
         // Mapped files are page cache: they have its room first. What others are charged for needs none.
-        let charged_files = reading.file_bytes.min(charged.unwrap_or(u64::MAX));
+        let charged_files = reading.file_bytes.min(self.group_files.most_bytes());
         let files_beyond = charged_files.saturating_sub(room - lent.min(room));
         let programs = reading.bytes - reading.file_bytes;
         let measured = programs + files_beyond + self.shared.staging_bytes() + held;

@@ -8,7 +8,7 @@ mod mappings;
 mod memory;
 
 use crate::census::{Census, Stage};
-use crate::cgroup::{page_cache_room, CacheRoom, Gauge};
+use crate::cgroup::{page_cache_room, CacheRoom, Gauge, GroupFiles};
 use crate::companion::Companion;
 use crate::headroom::Headroom;
 use crate::job::{floor_bytes, Ending, Job};
@@ -87,8 +87,8 @@ pub struct Supervisor<'a> {
     strain: Strain,
     /// What is left to the page cache.
     cache_room: CacheRoom,
-    /// Bytes of files that the limited cgroup was charged for when last looked at.
-    charged_file_bytes: Option<u64>,
+    /// How much of mapped files is the limited cgroup's.
+    group_files: GroupFiles,
     /// What the job takes without asking.
     headroom: Headroom,
     /// What of that the job uses all the same.
@@ -128,7 +128,7 @@ impl<'a> Supervisor<'a> {
             gauge: Gauge::open(job.budget_bytes),
             engine_budget: job.budget_bytes - room,
             cache_room: CacheRoom::new(room, start),
-            charged_file_bytes: None,
+            group_files: GroupFiles::default(),
             headroom: Headroom::new(job.budget_bytes, floor_bytes(job.budget_bytes), start),
             unnamed: Vec::new(),
             asked: Vec::new(),
