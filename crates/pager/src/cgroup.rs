@@ -42,6 +42,10 @@ const REREAD_MAX: u64 = 32;
 const LEND_PART: u64 = 8;
 const KEEP_PART: u64 = 4;
 
+/// The cache has at most so many times its room more, and gives one part in so many back at a look.
+const EXTRA_ROOMS: u64 = 3;
+const EXTRA_PART: u64 = 32;
+
 /// The room left to the page cache, of which the job has what the cache does not miss.
 ///
 /// Pages of files that were dropped and are soon read again are counted by the kernel (workingset refaults).
@@ -51,6 +55,8 @@ const KEEP_PART: u64 = 4;
 pub struct CacheRoom {
     room_bytes: u64,
     lent_bytes: u64,
+    /// What the cache has beyond its room.
+    extra_bytes: u64,
     looked: Instant,
     reread_pages: Option<u64>,
 }
@@ -61,6 +67,7 @@ impl CacheRoom {
         CacheRoom {
             room_bytes,
             lent_bytes: 0,
+            extra_bytes: 0,
             looked: now,
             reread_pages: None,
         }
@@ -72,6 +79,7 @@ impl CacheRoom {
         if self.room_bytes > 0 && now - self.looked >= CACHE_LOOK_EVERY {
             self.looked = now;
             let pages = reread();
+            self.give_more(pages);
             self.lent_bytes = match (self.reread_pages, pages) {
                 (Some(before), Some(pages)) if pages - before.min(pages) <= REREAD_MAX => {
                     let most = self.room_bytes - self.room_bytes / KEEP_PART;
@@ -83,6 +91,24 @@ impl CacheRoom {
             self.reread_pages = pages;
         }
         self.lent_bytes
+    }
+
+    /// What the cache has beyond its room, because it reads pages again though nothing of the room is lent.
+    pub fn extra_bytes(&self) -> u64 {
+        self.extra_bytes
+    }
+
+    /// Gives the cache more while it reads pages again, and takes that back, ever less, when it does not.
+    fn give_more(&mut self, pages: Option<u64>) {
+        let (Some(before), Some(pages)) = (self.reread_pages, pages) else {
+            return;
+        };
+        let step = self.room_bytes / LEND_PART;
+        if pages.saturating_sub(before) <= REREAD_MAX {
+            self.extra_bytes -= (self.extra_bytes / EXTRA_PART).max(1).min(self.extra_bytes);
+        } else if self.lent_bytes < step {
+            self.extra_bytes = (self.extra_bytes + step).min(self.room_bytes * EXTRA_ROOMS);
+        }
     }
 }
 

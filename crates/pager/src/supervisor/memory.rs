@@ -91,7 +91,7 @@ impl Supervisor<'_> {
             // Pages that cannot be taken must be somewhere: they have the page cache's room first.
             let stuck_bytes = engine.stuck_pages() * PAGE_SIZE as u64;
             self.lent_bytes = (stuck_bytes / LENT_PART).min(room).max(lent);
-            let used = self.used_bytes + set_aside + strain;
+            let used = self.used_bytes + set_aside + strain + self.cache_room.extra_bytes();
             engine.measured(used.saturating_sub(self.lent_bytes));
             let processes = self.census.processes.len();
             let foreign = engine.foreign_bytes() + self.lent_bytes as i64;
