@@ -52,7 +52,7 @@ impl Engine {
 
     /// Bytes that what is under way is expected to free. What is owed counts: the store will give
     /// it up as soon as the swap file has it, and evicting more meanwhile would only add to it.
-    fn gain_under_way(&self) -> u64 {
+    pub(crate) fn gain_under_way(&self) -> u64 {
         let bodies = self.cache.bodies.counts();
         let folding = (self.pages.leaving + bodies.staged) * self.cache.gain_bytes();
         let owed = if self.can_write() {

@@ -63,7 +63,7 @@ impl Engine {
             }
             PageState::Unknown | PageState::Away(_) => {}
         }
-        if !urgent && self.grantable_bytes() < PAGE_SIZE as i64 {
+        if !urgent && self.grantable_bytes() < PAGE_SIZE as i64 && !self.spends_floor() {
             self.cache.totals.fault_no_memory += 1;
             return FaultAnswer::NoMemory;
         }
@@ -77,6 +77,13 @@ impl Engine {
         }
         self.plan_run(space, page, plan);
         FaultAnswer::Fill
+    }
+
+    /// Whether what is kept free for memory that the job takes without asking may be spent: nothing is left to take
+    /// away, as when nearly all memory is in a read-only mapping, and nothing is on its way out. To wait would be in
+    /// vain, and the program uses the page that it waits for again and again.
+    fn spends_floor(&self) -> bool {
+        self.starved && self.free_bytes() >= PAGE_SIZE as i64 && self.gain_under_way() == 0
     }
 
     /// A fault on a page thought present is old news as a rule: its thread has been served meanwhile.

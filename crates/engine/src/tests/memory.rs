@@ -3,7 +3,7 @@
 use pleat_types::{PageNo, PageRange};
 
 use super::script::{settings, Script};
-use crate::{FaultAnswer, FillPlan, Refusal};
+use crate::{FaultAnswer, FillPlan, Refusal, Settings};
 
 const PAGE: i64 = 4096;
 
@@ -229,6 +229,42 @@ fn stuck_pages_are_asked_for_when_nothing_else_is_left_and_get_another_chance() 
     assert_eq!(script.engine.violation(), None);
     assert!(!script.engine.needs_stuck());
     assert_eq!(script.choose(9), [0, 1, 2]);
+}
+
+#[test]
+fn the_floor_is_spent_when_nothing_is_left_to_take() {
+    let floor = Settings {
+        floor_bytes: 4 * 4096,
+        ..settings()
+    };
+    let mut script = Script::new(floor, "castro03");
+    let space = script.space;
+    script.fill(0, 2);
+    script.engine.measured(floor.budget_bytes - 3 * 4096);
+    let fault = |script: &mut Script| {
+        let mut plan = FillPlan::default();
+        script.engine.fault(space, PageNo(9), false, &mut plan)
+    };
+    assert_eq!(fault(&mut script), FaultAnswer::NoMemory);
+    assert_eq!(script.choose(9), [0, 1]);
+    assert_eq!(
+        fault(&mut script),
+        FaultAnswer::NoMemory,
+        "they are leaving"
+    );
+    for page in [0, 1] {
+        let unmovable = Refusal::Unmovable;
+        script.engine.refused(space, PageNo(page), unmovable);
+    }
+    assert_eq!(script.choose(9), []);
+    assert_eq!(fault(&mut script), FaultAnswer::Fill);
+    script.fill(9, 1);
+    assert_eq!(fault(&mut script), FaultAnswer::Fill, "a second thread");
+    script.engine.measured(floor.budget_bytes);
+    assert_eq!(script.choose(9), []);
+    let mut plan = FillPlan::default();
+    let other = script.engine.fault(space, PageNo(10), false, &mut plan);
+    assert_eq!(other, FaultAnswer::NoMemory, "the budget is the limit");
 }
 
 #[test]
