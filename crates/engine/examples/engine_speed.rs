@@ -108,6 +108,7 @@ fn main() {
         swap: None,
         tracks_writes: false,
         write_out: WriteOut::OnDemand,
+        brings_neighbours: false,
         checks: false,
     };
     let parts = preset("pleat").and_then(|preset| preset.parts(budget_bytes));

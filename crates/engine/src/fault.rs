@@ -14,6 +14,17 @@ use crate::release::Left;
 use crate::table::{PageState, Touched};
 use crate::{BodyId, Engine, FaultAnswer, FillItem, FillPlan};
 
+/// Why a page is put in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// There was a fault on it.
+    Wanted,
+    /// It continues a run of pages that come in order.
+    InRun,
+    /// It lies beside one that was wanted (`blocks.rs`).
+    Beside,
+}
+
 impl Engine {
     /// The program uses a page. `false`: it is not in memory, that is a fault; ask again once it is.
     /// Drivers that see every use call this for each; it gives the page a second chance when it is
@@ -72,6 +83,9 @@ impl Engine {
             if is_on_disk && self.cache.landing.get(body).is_none() {
                 let free = self.grantable_bytes().max(0) as u64;
                 self.cache.plan_reads(body, free, &mut plan.reads);
+                if plan.reads.len() == 1 {
+                    self.plan_beside(space, page, free, &mut plan.reads);
+                }
                 return FaultAnswer::Read;
             }
         }
@@ -163,25 +177,37 @@ impl Engine {
     }
 
     /// These pages, the faulted one first, are in place now: resident and youngest, in address
-    /// order. Their bodies lose a reference; only the first page counts as a hit.
-    pub fn filled(&mut self, space: SpaceId, range: PageRange) {
-        if !self.spaces.contains_key(&space) {
-            return;
-        }
+    /// order. Their bodies lose a reference; only the first page counts as a hit. `true`: its neighbours are
+    /// likely to be wanted soon, too ([`Engine::neighbours`]).
+    pub fn filled(&mut self, space: SpaceId, range: PageRange) -> bool {
+        let Some(known) = self.spaces.get(&space) else {
+            return false;
+        };
+        let was_away = matches!(known.table.get(range.start), PageState::Away(_));
         self.cache.outside.resident_pages = self.pages.present();
         for page in range.pages() {
-            self.fill_page(space, page, page == range.start);
+            let came = match page == range.start {
+                true => Came::Wanted,
+                false => Came::InRun,
+            };
+            self.fill_page(space, page, came);
             // A hit may have shrunk the cache by a page of this very range.
             self.forget_dropped();
         }
         let run_max = self.settings.run_max;
-        if let Some(space) = self.spaces.get_mut(&space).filter(|_| !range.is_empty()) {
-            space.table.wanted(range);
-            space.streams.filled(range, run_max);
-        }
+        let knows_blocks = self.knows_blocks(space);
+        let Some(space) = self.spaces.get_mut(&space).filter(|_| !range.is_empty()) else {
+            return false;
+        };
+        space.table.wanted(range);
+        space.streams.filled(range, run_max);
+        // A run brings its own.
+        let is_alone = range.start.plus(1) == range.end;
+        knows_blocks && was_away && is_alone && space.visit(range.start)
     }
 
-    pub(crate) fn fill_page(&mut self, id: SpaceId, page: PageNo, demand: bool) {
+    pub(crate) fn fill_page(&mut self, id: SpaceId, page: PageNo, came: Came) {
+        let demand = came == Came::Wanted;
         let stamp = self.next_stamp();
         let Some(space) = self.spaces.get_mut(&id) else {
             return;
@@ -202,7 +228,7 @@ impl Engine {
             }
             PageState::Unknown if demand => totals.filled_zero_pages += 1,
             PageState::Unknown => totals.prezeroed_pages += 1,
-            PageState::Away(body) => self.come_back(id, page, body, demand),
+            PageState::Away(body) => self.come_back(id, page, body, came),
             _ => totals.filled_resident_pages += u64::from(demand),
         }
     }
@@ -225,7 +251,7 @@ impl Engine {
     }
 
     /// A page that was away is in place: a hit, if it was wanted and not only its neighbour.
-    fn come_back(&mut self, id: SpaceId, page: PageNo, body: BodyId, demand: bool) {
+    fn come_back(&mut self, id: SpaceId, page: PageNo, body: BodyId, came: Came) {
         let Some(space) = self.spaces.get_mut(&id) else {
             return;
         };
@@ -233,7 +259,12 @@ impl Engine {
         let state = cache.bodies.state(body);
         let (list, left_at) = (cache.order.list_of(body), cache.bodies.left_at(body));
         let is_clean = backed == Backed::ByFile || matches!(state, BodyState::Clean { .. });
-        cache.landing.remove(body, true);
+        match came {
+            Came::Wanted | Came::InRun => cache.landing.remove(body, true),
+            Came::Beside => {
+                cache.landing.take(body);
+            }
+        }
         // Taken out of the cache first: castro03 does that, then asks what it means.
         if backed == Backed::ByFile {
             cache.release(body);
@@ -243,7 +274,7 @@ impl Engine {
         } else if let Left::Copy = cache.bring_back(body) {
             space.retain(page, body);
         }
-        if !demand {
+        if came != Came::Wanted {
             cache.totals.prefetched_pages += 1;
             return;
         }

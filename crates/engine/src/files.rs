@@ -9,6 +9,7 @@ use pleat_policy::Backed;
 use pleat_types::{PageNo, PageRange, SpaceId, PAGE_SIZE};
 
 use crate::bodies::Home;
+use crate::fault::Came;
 use crate::table::PageState;
 use crate::{Engine, FillItem, FillPlan};
 
@@ -52,7 +53,7 @@ impl Engine {
         self.cache.outside.resident_pages = self.pages.present();
         for page in range.pages() {
             let was_away = self.is_away(space, page);
-            self.fill_page(space, page, true);
+            self.fill_page(space, page, Came::Wanted);
             if let Some(known) = self.spaces.get_mut(&space).filter(|_| was_away) {
                 known.table.touch(page, false);
             }

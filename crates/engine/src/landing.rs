@@ -132,13 +132,18 @@ impl Landing {
 
     /// The page of this body is in memory now, or gone.
     pub(crate) fn remove(&mut self, body: BodyId, was_used: bool) {
-        let Some(page) = self.pages.remove(&body) else {
-            return;
-        };
-        self.bytes -= page.bytes.len() as u64 + ENTRY_BYTES;
-        if page.is_ahead {
+        if self.take(body) {
             self.learn(was_used);
         }
+    }
+
+    /// The page of this body is in memory now, and whether it was of use nobody knows. Answers whether it was read
+    /// ahead.
+    pub(crate) fn take(&mut self, body: BodyId) -> bool {
+        let Some(page) = self.pages.remove(&body) else {
+            return false;
+        };
+        self.bytes -= page.bytes.len() as u64 + ENTRY_BYTES;
         // The list is cut from the front only; nobody waits for what it names in vain.
         while let Some(&(first, stamp)) = self.oldest_first.front() {
             if self
@@ -150,6 +155,7 @@ impl Landing {
             }
             self.oldest_first.pop_front();
         }
+        page.is_ahead
     }
 
     /// The body is not wanted any more.

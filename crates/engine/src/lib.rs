@@ -31,6 +31,7 @@
 //!     swap: None,
 //!     tracks_writes: false,
 //!     write_out: WriteOut::OnDemand,
+//!     brings_neighbours: false,
 //!     checks: false,
 //! };
 //! let parts = preset("pleat").unwrap().parts(settings.budget_bytes).unwrap();
@@ -45,6 +46,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod blocks;
 mod bodies;
 mod cache;
 mod collect;
@@ -80,6 +82,7 @@ use std::collections::BTreeMap;
 use pleat_policy::Costs;
 use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
 
+pub use blocks::BLOCK_PAGES;
 pub use cache::Parts;
 pub use counters::Counters;
 pub use preset::{preset, preset_keys, preset_names, Preset};

@@ -36,6 +36,8 @@ pub struct Preset {
     pub run_max: u32,
     /// Which pages leave memory, where uses are not seen.
     pub victims: Victims,
+    /// Whether likely neighbours of a page that comes back come along, where uses are not seen.
+    pub brings_neighbours: bool,
 }
 
 /// One line of the table.
@@ -178,7 +180,7 @@ const SLACK_BYTES: u64 = 4 << 20;
 
 /// What may be replaced in a preset, as it is written.
 const KEYS: &str = "codec, layout, sizing, admission, clean, threshold, fragment, cluster, spans, \
-                    ahead, virtual, run, victims";
+                    ahead, virtual, run, victims, neighbours";
 
 impl Preset {
     fn of(line: &Line) -> Preset {
@@ -198,6 +200,7 @@ impl Preset {
             virtual_percent: line.file.virtual_percent,
             run_max: line.run_max,
             victims: line.victims,
+            brings_neighbours: line.victims == Victims::Lives,
         }
     }
 
@@ -242,6 +245,7 @@ impl Preset {
             "virtual" => self.virtual_percent = Some(number(100, 1600)?),
             "run" => self.run_max = number(1, 512)?,
             "victims" => self.victims = victims(value)?,
+            "neighbours" => self.brings_neighbours = number(0, 1)? == 1,
             _ => return Err(wrong()),
         }
         Ok(())

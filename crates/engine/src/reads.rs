@@ -1,8 +1,15 @@
 //! From the swap file: which pages to read for a fault, and what was read.
 
+use pleat_types::{PageNo, SpaceId};
+
+use crate::blocks::block_of;
 use crate::bodies::{BodyState, DiskCopy};
 use crate::cache::Cache;
+use crate::table::PageState;
 use crate::{BodyId, Engine, ReadItem};
+
+/// A neighbour is read along if it lies so near in the file.
+const BESIDE_MAX_BYTES: u64 = 32 << 10;
 
 impl Engine {
     /// A folded page was read and is whole. It is kept until the fault that wanted it asks again, or
@@ -28,6 +35,45 @@ impl Engine {
     /// again meanwhile.
     pub fn is_current(&self, item: &ReadItem) -> bool {
         self.cache.current_copy(item).is_some()
+    }
+}
+
+impl Engine {
+    /// Adds neighbours of a page that is going to be read, where they are expected to be wanted and lie near it in
+    /// the same cluster. Nobody waits for them: where they end, the read may.
+    pub(crate) fn plan_beside(
+        &self,
+        id: SpaceId,
+        page: PageNo,
+        free_bytes: u64,
+        reads: &mut Vec<ReadItem>,
+    ) {
+        let space = self.spaces.get(&id).filter(|_| self.knows_blocks(id));
+        let Some(space) = space.filter(|space| space.brings(page)) else {
+            return;
+        };
+        let wanted = reads[0];
+        let mut left = free_bytes;
+        for page in block_of(page).pages() {
+            let PageState::Away(body) = space.table.get(page) else {
+                continue;
+            };
+            let BodyState::OnDisk(copy) = self.cache.bodies.state(body) else {
+                continue;
+            };
+            let Some(item) = self.cache.read_item(body, copy) else {
+                continue;
+            };
+            let is_near = item.serial == wanted.serial
+                && item.offset.abs_diff(wanted.offset) <= BESIDE_MAX_BYTES
+                && item.body != wanted.body;
+            let has_landed = self.cache.landing.get(body).is_some();
+            let bytes = u64::from(item.len);
+            if is_near && !has_landed && bytes <= left {
+                left -= bytes;
+                reads.push(item);
+            }
+        }
     }
 }
 

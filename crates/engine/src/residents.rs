@@ -152,6 +152,11 @@ impl Residents {
         }
     }
 
+    /// How many pages have gone, and how many are there.
+    pub(crate) fn pace(&self) -> (Time, usize) {
+        (self.now, self.live)
+    }
+
     /// About since when the oldest page is there; 0 when there is none.
     pub(crate) fn oldest_stamp(&self) -> u64 {
         let oldest = self.probation.front().or_else(|| self.queue.front());

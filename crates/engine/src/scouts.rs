@@ -5,6 +5,8 @@
 //! of the region that is not in memory, then it probably uses those that wait as well: that is as much as
 //! can be known of them where uses are not seen, and it costs one fault for a region instead of one for each page.
 
+use std::num::NonZeroU32;
+
 /// Pages of a region.
 pub(crate) const REGION_PAGES: u64 = 16;
 
@@ -32,12 +34,12 @@ impl<const COUNT: usize> Regions<COUNT> {
     /// Whether a scout should leave now: the last did more than `window` ago.
     pub(crate) fn wants_scout(&self, region: usize, now: Time, window: u32) -> bool {
         let left = self.regions[region] >> TIME_SHIFT;
-        left == 0 || now.0.wrapping_sub(left) & TIME > window
+        left == 0 || now.0.get().wrapping_sub(left) & TIME > window
     }
 
     /// A scout leaves.
     pub(crate) fn send_scout(&mut self, region: usize, now: Time) {
-        self.regions[region] = now.0 << TIME_SHIFT;
+        self.regions[region] = now.0.get() << TIME_SHIFT;
     }
 
     /// A page that was not in memory is wanted, and comes alone or in a run.
@@ -59,18 +61,24 @@ impl<const COUNT: usize> Regions<COUNT> {
 
 /// How many pages have left, modulo 2^30, and never 0.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Time(u32);
+pub(crate) struct Time(NonZeroU32);
 
 impl Default for Time {
     fn default() -> Time {
-        Time(1)
+        Time(NonZeroU32::MIN)
     }
 }
 
 impl Time {
+    /// Pages that have left since then.
+    pub(crate) fn since(self, then: Time) -> u32 {
+        self.0.get().wrapping_sub(then.0.get()) & TIME
+    }
+
     /// One page more.
     pub(crate) fn tick(&mut self) {
-        self.0 = ((self.0 + 1) & TIME).max(1);
+        let next = (self.0.get() + 1) & TIME;
+        self.0 = NonZeroU32::new(next).unwrap_or(NonZeroU32::MIN);
     }
 }
 
@@ -123,10 +131,10 @@ mod tests {
     #[test]
     fn time_goes_round_and_passes_by_never() {
         let mut regions = Regions::<1>::NEW;
-        let mut time = Time(TIME);
+        let mut time = Time(NonZeroU32::new(TIME).unwrap());
         regions.send_scout(0, time);
         time.tick();
-        assert_eq!(time.0, 1);
+        assert_eq!(time.0.get(), 1);
         assert!(!regions.wants_scout(0, time, 10));
         (0..20).for_each(|_| time.tick());
         assert!(regions.wants_scout(0, time, 10));

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use pleat_policy::Backed;
 use pleat_types::{PageNo, PageRange};
 
+use crate::blocks::Habit;
 use crate::residents::{Manner, Residents};
 use crate::streams::Streams;
 use crate::table::{PageState, PageTable};
@@ -89,6 +90,8 @@ pub(crate) struct Space {
     pub(crate) table: PageTable,
     pub(crate) residents: Residents,
     pub(crate) streams: Streams,
+    /// What is usual in its blocks.
+    pub(crate) habit: Habit,
     /// Entries of `table` by state.
     counts: PageCounts,
     /// Commands that do not simply mean the page at their address (the key). Every page listed is
@@ -105,6 +108,7 @@ impl Space {
             table: PageTable::default(),
             residents: Residents::default(),
             streams: Streams::default(),
+            habit: Habit::default(),
             counts: PageCounts::default(),
             strays: HashMap::new(),
         }

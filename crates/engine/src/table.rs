@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 
 use pleat_types::{PageNo, PageRange};
 
+use crate::blocks::{Block, BLOCK_PAGES};
 use crate::scouts::{Regions, Time, REGION_PAGES};
 use crate::BodyId;
 
 const CHUNK_PAGES: u64 = 512;
 const CHUNK_REGIONS: usize = (CHUNK_PAGES / REGION_PAGES) as usize;
+
+const CHUNK_BLOCKS: usize = (CHUNK_PAGES / BLOCK_PAGES) as usize;
 
 const KIND: u64 = 7;
 const RESIDENT: u64 = 1;
@@ -122,6 +125,7 @@ struct Chunk {
     /// Entries that are not unknown; a chunk with none is dropped.
     known: u32,
     regions: Regions<CHUNK_REGIONS>,
+    blocks: [Block; CHUNK_BLOCKS],
 }
 
 /// The states of all pages of one address space.
@@ -151,6 +155,7 @@ impl PageTable {
                 packed: [0; CHUNK_PAGES as usize],
                 known: 0,
                 regions: Regions::NEW,
+                blocks: [Block::default(); CHUNK_BLOCKS],
             })
         });
         let packed = &mut chunk.packed[index];
@@ -230,6 +235,21 @@ impl PageTable {
             if let Some(chunk) = self.chunks.get_mut(&number) {
                 chunk.regions.wanted(region, in_order);
             }
+        }
+    }
+
+    /// What is known of a page's block; `None` where no page is known.
+    pub(crate) fn block(&self, page: PageNo) -> Option<&Block> {
+        let (number, index) = place(page);
+        let chunk = self.chunks.get(&number)?;
+        Some(&chunk.blocks[index / BLOCK_PAGES as usize])
+    }
+
+    /// Keeps what is known of a page's block.
+    pub(crate) fn set_block(&mut self, page: PageNo, block: Block) {
+        let (number, index) = place(page);
+        if let Some(chunk) = self.chunks.get_mut(&number) {
+            chunk.blocks[index / BLOCK_PAGES as usize] = block;
         }
     }
 

@@ -25,6 +25,9 @@ pub struct Settings {
     pub tracks_writes: bool,
     /// What leaves the compressed cache, and when it is written.
     pub write_out: WriteOut,
+    /// Neighbours of a page that comes back come along where they are likely to be wanted soon, in spaces whose
+    /// uses are not reported. The driver asks for them with [`crate::Engine::neighbours`].
+    pub brings_neighbours: bool,
     /// Folded pages keep a checksum in memory, by which a driver sees that memory was damaged.
     pub checks: bool,
 }

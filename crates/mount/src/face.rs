@@ -264,6 +264,7 @@ fn parts(job: &Job) -> Result<Parts, JobError> {
         swap: None,
         tracks_writes: false,
         write_out: job.preset.write_out,
+        brings_neighbours: false,
         checks: job.checks,
     };
     let parts = job

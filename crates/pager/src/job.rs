@@ -302,6 +302,8 @@ fn make_engine(job: &Job, store: Option<&SwapStore>) -> Result<Engine, RunError>
         // Nobody tells when a program writes to a page.
         tracks_writes: false,
         write_out: job.preset.write_out,
+        // A recording wants to see the uses of neighbours, too.
+        brings_neighbours: job.preset.brings_neighbours && job.record.is_none(),
         checks: job.checks,
     };
     let parts = job.preset.parts(job.budget_bytes);

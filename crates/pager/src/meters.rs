@@ -62,6 +62,8 @@ meters! {
     peak_bytes,
     /// Microseconds of CPU time spent compressing.
     fold_us,
+    /// Pages put in place because a neighbour came back, and they were likely to be wanted soon.
+    neighbour_pages,
     /// Take-away commands sent.
     take_commands,
     /// Forks followed.

@@ -43,14 +43,13 @@ impl SwapStore {
         Ok(SwapStore { backing, seal })
     }
 
-    /// The whole blocks that hold these items, which lie in this order: first byte and length.
+    /// The whole blocks that hold these items: first byte and length.
     pub fn span(&self, items: &[ReadItem]) -> (u64, usize) {
         let block = u64::from(self.backing.block_bytes());
-        let start = items.first().map_or(0, |item| item.offset) / block * block;
-        let end = items
-            .last()
-            .map_or(0, ReadItem::end)
-            .next_multiple_of(block);
+        let start = items.iter().map(|item| item.offset).min();
+        let start = start.unwrap_or(0) / block * block;
+        let end = items.iter().map(ReadItem::end).max();
+        let end = end.unwrap_or(0).next_multiple_of(block);
         (start, (end - start) as usize)
     }
 

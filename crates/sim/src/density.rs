@@ -147,6 +147,7 @@ impl Filler {
             swap: Some(preset.swap(None, SEALED_BYTES)),
             tracks_writes: false,
             write_out: preset.write_out,
+            brings_neighbours: false,
             checks: false,
         };
         let mut engine = Engine::new(settings, preset.parts(budget_bytes)?);

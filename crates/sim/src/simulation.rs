@@ -172,6 +172,7 @@ fn engine(preset: &Preset, setup: &Setup) -> Result<Engine, String> {
         swap: Some(preset.swap(None, 0)),
         tracks_writes: true,
         write_out: preset.write_out,
+        brings_neighbours: false,
         checks: false,
     };
     Ok(Engine::new(settings, preset.parts(memory_bytes)?))

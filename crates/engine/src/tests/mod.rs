@@ -1,5 +1,6 @@
 //! Tests of the whole engine: a random model test and plain ones by subject.
 
+mod blocks;
 mod cold;
 mod collecting;
 mod content;

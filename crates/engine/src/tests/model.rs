@@ -251,6 +251,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         swap,
         tracks_writes: flags.0,
         write_out: WriteOut::OnDemand,
+        brings_neighbours: true,
         checks: flags.1,
     })
 }

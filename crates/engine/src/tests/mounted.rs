@@ -97,6 +97,7 @@ impl Mounted {
             swap: None,
             tracks_writes: false,
             write_out: WriteOut::OnDemand,
+            brings_neighbours: false,
             checks: true,
         };
         let parts = Parts {

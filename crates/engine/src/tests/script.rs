@@ -77,6 +77,7 @@ pub(crate) fn settings() -> Settings {
         swap: Some(clusters()),
         tracks_writes: false,
         write_out: WriteOut::OnDemand,
+        brings_neighbours: false,
         checks: false,
     }
 }

@@ -259,7 +259,35 @@ impl World {
             self.present.insert(at, content);
             filled += 1;
         }
-        self.engine.filled(space, PageRange::new(page, filled));
+        if self.engine.filled(space, PageRange::new(page, filled)) {
+            self.bring_neighbours(space, page, cut);
+        }
+    }
+
+    /// Puts neighbours in place that are likely to be wanted, but for those from a random one on.
+    fn bring_neighbours(&mut self, space: SpaceId, page: PageNo, cut: usize) {
+        let mut plan = FillPlan::default();
+        let mut left = cut % 10;
+        while let Some(first) = self.engine.neighbours(space, page, &mut plan) {
+            let filled = plan.items.len().min(left);
+            for (&item, nth) in plan.items[..filled].iter().zip(0..) {
+                let at = (space, first.plus(nth));
+                let content = self.content_of(item, &plan);
+                assert_eq!(
+                    content,
+                    self.truth(at.0, at.1),
+                    "{item:?} is wrong for {at:?}"
+                );
+                let before = self.present.insert(at, content);
+                assert_eq!(before, None, "{at:?} is present and away");
+            }
+            self.engine
+                .filled_beside(space, PageRange::new(first, filled as u64));
+            left -= filled;
+            if left == 0 {
+                return;
+            }
+        }
     }
 
     fn content_of(&self, item: FillItem, plan: &FillPlan) -> u64 {

@@ -455,9 +455,12 @@ impl Space {
             Ok(_) if fresh && self.has_vanished() => return Err(self.lost(fault.page)),
             Ok(pages) => {
                 self.clock.filled(pages);
-                self.filled(fault.page, pages);
+                let brings = self.filled(fault.page, pages);
                 self.clock.lap(FaultPart::Settle);
                 self.record(fault);
+                if brings {
+                    self.bring_neighbours(fault.page)?;
+                }
             }
             // The run may leave the mapping: the faulted page alone does not.
             Err(FillError::NotMapped) if count > 1 => {
@@ -471,13 +474,7 @@ impl Space {
                 self.filled(fault.page, 1);
                 self.link.uffd.wake(address, page);
             }
-            Err(FillError::Exists) => {
-                self.shared.fail(format!(
-                    "page {address:#x} of process {} is both present and away",
-                    self.link.pid.load(Ordering::Relaxed)
-                ));
-                return Err(Ended);
-            }
+            Err(FillError::Exists) => return Err(self.both(fault.page)),
             Err(FillError::EventPending) => return Ok(Some(Later::Event)),
             Err(FillError::NoMemory) => return Ok(Some(Later::Memory)),
             Err(FillError::Dead) => return Err(Ended),
@@ -490,13 +487,62 @@ impl Space {
         Ok(None)
     }
 
-    pub(super) fn filled(&self, page: PageNo, count: u64) {
+    /// `true`: neighbours are likely to be wanted, too.
+    pub(super) fn filled(&self, page: PageNo, count: u64) -> bool {
         if self.is_own(page) {
-            return;
+            return false;
         }
-        self.shared
-            .engine()
-            .filled(self.link.id, PageRange::new(page, count));
+        let range = PageRange::new(page, count);
+        self.shared.engine().filled(self.link.id, range)
+    }
+
+    /// Puts likely neighbours of a page in place that has just been filled, and whose thread runs again. No message
+    /// was read since it was looked up, so rules 1 and 2 hold for them as they do for it. What cannot be filled
+    /// just now stays away.
+    fn bring_neighbours(&mut self, page: PageNo) -> Result<(), Ended> {
+        // Each such range is checked when a fault hits it; a block may reach into the next.
+        if !self.maybe_wiped.is_empty() {
+            return Ok(());
+        }
+        loop {
+            let engine = self.shared.engine();
+            let Some(first) = engine.neighbours(self.link.id, page, &mut self.plan) else {
+                return Ok(());
+            };
+            copy_staged(&self.shared, &self.plan, &mut self.pages);
+            drop(engine);
+            self.unfold_plan()?;
+            let count = self.plan.items.len();
+            let bytes = &self.pages[..count * PAGE_SIZE];
+            match self.link.uffd.copy(first.address(), bytes) {
+                Ok(pages) => {
+                    let range = PageRange::new(first, pages);
+                    self.shared.engine().filled_beside(self.link.id, range);
+                    self.shared.meters.neighbour_pages.add(pages);
+                }
+                Err(FillError::NotMapped | FillError::EventPending | FillError::NoMemory) => {
+                    return Ok(());
+                }
+                Err(FillError::Dead) => return Err(Ended),
+                Err(FillError::Exists) => return Err(self.both(first)),
+                Err(FillError::Other(error)) => {
+                    let address = first.address();
+                    self.shared
+                        .fail(format!("cannot fill page {address:#x}: {error}"));
+                    return Err(Ended);
+                }
+            }
+        }
+    }
+
+    /// The account of memory is wrong.
+    fn both(&self, page: PageNo) -> Ended {
+        self.shared.fail(format!(
+            "page {:#x} of process {} is both present and away",
+            page.address(),
+            self.link.pid.load(Ordering::Relaxed)
+        ));
+        Ended
     }
 
     /// Keeps this thread, and the agent, on the CPU of the faulting thread: a wake-up across CPUs

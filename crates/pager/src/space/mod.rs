@@ -45,7 +45,7 @@ use files::FileReads;
 use forks::Forks;
 use origins::Origins;
 use pleat_codec::PageKind;
-use pleat_engine::{FillPlan, Refusal};
+use pleat_engine::{FillPlan, Refusal, BLOCK_PAGES};
 use pleat_sys::channel::Received;
 use pleat_sys::process::{readable, relax, wait};
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
@@ -155,7 +155,7 @@ impl Space {
             views: Origins::default(),
             stride: Stride::default(),
             giving_back: GiveBack::default(),
-            pages: vec![0; run_max.max(1) as usize * PAGE_SIZE],
+            pages: vec![0; run_max.max(BLOCK_PAGES as u32) as usize * PAGE_SIZE],
             answered: 0,
             cpu: None,
             clocks: Clocks::new(),

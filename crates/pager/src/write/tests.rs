@@ -61,6 +61,7 @@ fn shared(name: &str, backing: Arc<dyn Backing>, max_bytes: Option<u64>) -> Shar
         swap: Some(preset.swap(max_bytes, seal.overhead_bytes())),
         tracks_writes: false,
         write_out: preset.write_out,
+        brings_neighbours: true,
         checks: true,
     };
     let parts = Parts {

@@ -43,6 +43,7 @@ impl<'a> Paged<'a> {
             swap: None,
             tracks_writes: false,
             write_out: preset.write_out,
+            brings_neighbours: false,
             checks: false,
         };
         let mut engine = Engine::new(settings, preset.parts(PAGE_SIZE as u64 * 64)?);
