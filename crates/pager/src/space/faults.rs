@@ -10,6 +10,7 @@ use crate::profile::FaultPart;
 use crate::reclaim;
 use crate::shared::Shared;
 use pleat_engine::{FaultAnswer, FillItem, FillPlan};
+use pleat_sys::ticks::own_cpu_ns;
 use pleat_sys::uffd::FillError;
 use pleat_sys::{process, procfs};
 use pleat_trace::Access;
@@ -28,6 +29,15 @@ const LIMIT_PATIENCE: Duration = Duration::from_millis(20);
 /// A fault that has found no memory for so long is answered over the budget: the alternative is a
 /// program that hangs.
 const STARVED: Duration = Duration::from_millis(300);
+
+/// What this thread has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Effort {
+    /// CPU time, without that spent on looking for the end of a read.
+    cpu_ns: u64,
+    /// Faults answered.
+    answered: u64,
+}
 
 /// A fault that could not be answered at once.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +137,7 @@ impl Space {
         }
         if self.answered.is_multiple_of(FOLLOW_EVERY) {
             self.follow(fault.thread);
+            self.note_effort();
         }
         let doorbell = self.doorbell(fault.page);
         if doorbell.is_some() {
@@ -543,6 +554,20 @@ impl Space {
             self.link.pid.load(Ordering::Relaxed)
         ));
         Ended
+    }
+
+    /// Tells what a fault costs here, now and then.
+    fn note_effort(&mut self) {
+        let now = Effort {
+            cpu_ns: own_cpu_ns().saturating_sub(self.reads.spun_ns()),
+            answered: self.answered,
+        };
+        let before = std::mem::replace(&mut self.effort, now);
+        let faults = now.answered - before.answered;
+        if before.answered > 0 && faults > 0 {
+            let took = Duration::from_nanos(now.cpu_ns.saturating_sub(before.cpu_ns));
+            self.shared.pace.answered(took, faults);
+        }
     }
 
     /// Keeps this thread, and the agent, on the CPU of the faulting thread: a wake-up across CPUs

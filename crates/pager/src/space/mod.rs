@@ -40,7 +40,7 @@ use crate::reclaim;
 use crate::shared::{lock, AgentLink, Link, Shared};
 use crate::standins::StandIn;
 use clocks::Clocks;
-use faults::Fault;
+use faults::{Effort, Fault};
 use files::FileReads;
 use forks::Forks;
 use origins::Origins;
@@ -96,6 +96,8 @@ pub struct Space {
     pages: Vec<u8>,
     /// Faults answered, to sample the program's CPU now and then.
     answered: u64,
+    /// What was done when `pace` was told last.
+    effort: Effort,
     cpu: Option<u32>,
     /// How much its threads compute, for a recording.
     clocks: Clocks,
@@ -157,6 +159,7 @@ impl Space {
             giving_back: GiveBack::default(),
             pages: vec![0; run_max.max(BLOCK_PAGES as u32) as usize * PAGE_SIZE],
             answered: 0,
+            effort: Effort::default(),
             cpu: None,
             clocks: Clocks::new(),
             clock,

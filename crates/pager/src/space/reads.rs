@@ -55,6 +55,8 @@ pub(crate) struct Reads {
     begun: u64,
     spares: Spares,
     watch: Watch,
+    /// CPU time spent on looking for the end of reads.
+    spun: Duration,
 }
 
 impl Reads {
@@ -67,12 +69,18 @@ impl Reads {
             begun: 0,
             spares: Spares::new(1),
             watch: Watch::new(),
+            spun: Duration::ZERO,
         }
     }
 
     /// Whether this read has not ended, or nobody has looked at what it brought.
     pub(super) fn is_under_way(&self, id: u64) -> bool {
         self.under_way.iter().any(|read| read.id == id)
+    }
+
+    /// Nanoseconds spent on looking for the end of reads.
+    pub(super) fn spun_ns(&self) -> u64 {
+        self.spun.as_nanos() as u64
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -271,7 +279,17 @@ impl Space {
         };
         // With one CPU, pages are folded by nobody meanwhile.
         let is_alone = self.shared.spins > 0 || self.shared.folds.is_empty();
-        while is_alone && newest.elapsed() < SPIN {
+        if !is_alone {
+            return false;
+        }
+        let start = Instant::now();
+        let has_ended = self.spin_until(newest + SPIN);
+        self.reads.spun += start.elapsed();
+        has_ended
+    }
+
+    fn spin_until(&mut self, end: Instant) -> bool {
+        while Instant::now() < end {
             if self.reads.has_ended(Patience::Spin(SPIN_SLICE)) {
                 return true;
             }
