@@ -37,8 +37,10 @@ const PROBE_EVERY: u64 = 8;
 
 /// Shares are counted in these parts of one.
 const ONE: u32 = 1 << 16;
-/// From this share on a block is expected to be wanted again, and from this certainty on it is believed.
+/// From this share on a block is expected to be wanted again, and from this certainty on it is believed...
 const HALF: u32 = ONE / 2;
+/// ... where pages are in memory. A read from the swap file takes as long as several pages in vain.
+const CERTAIN_ON_DISK: u32 = ONE / 3;
 /// Certainty and the usual share are running means over about so many visits.
 const CERTAINTY_WEIGHT: u32 = 32;
 const USUAL_WEIGHT: u32 = 64;
@@ -103,12 +105,13 @@ impl Habit {
     }
 
     /// What the visit after those that the block had is for.
-    fn next(&self, block: &Block, number: u64) -> Visit {
+    fn next(&self, block: &Block, number: u64, is_on_disk: bool) -> Visit {
         if !block.had_share.unwrap_or(self.usual_share >= HALF) {
             return Visit::Plain;
         }
         let probes = (u64::from(block.visits) + 1 + number).is_multiple_of(PROBE_EVERY);
-        match self.certainty >= HALF && !probes {
+        let certain = if is_on_disk { CERTAIN_ON_DISK } else { HALF };
+        match self.certainty >= certain && !probes {
             true => Visit::Brings,
             false => Visit::Probe,
         }
@@ -129,7 +132,7 @@ impl Space {
         block.began.is_some_and(|began| now.since(began) <= window)
     }
 
-    /// Whether neighbours of this page, which is wanted and was away, should come along.
+    /// Whether neighbours of this page, which is wanted and in the swap file only, should come along.
     pub(crate) fn brings(&self, page: PageNo) -> bool {
         let Some(block) = self.table.block(page) else {
             return false;
@@ -140,11 +143,11 @@ impl Space {
         let mut habit = self.habit;
         let mut block = *block;
         habit.learn(&mut block);
-        habit.next(&block, page.0 / BLOCK_PAGES) == Visit::Brings
+        habit.next(&block, page.0 / BLOCK_PAGES, true) == Visit::Brings
     }
 
-    /// A page that was away is in place, because it was wanted. Answers what `brings` did before.
-    pub(crate) fn visit(&mut self, page: PageNo) -> bool {
+    /// A page that was away is in place, because it was wanted: whether neighbours should come along.
+    pub(crate) fn visit(&mut self, page: PageNo, was_on_disk: bool) -> bool {
         let Some(mut block) = self.table.block(page).copied() else {
             return false;
         };
@@ -152,7 +155,7 @@ impl Space {
             block.wanted = block.wanted.saturating_add(1);
         } else {
             self.habit.learn(&mut block);
-            block.visit = self.habit.next(&block, page.0 / BLOCK_PAGES);
+            block.visit = self.habit.next(&block, page.0 / BLOCK_PAGES, was_on_disk);
             block.began = Some(self.residents.pace().0);
             block.visits = ((u64::from(block.visits) + 1) % PROBE_EVERY) as u8;
             block.wanted = 0;

@@ -183,7 +183,10 @@ impl Engine {
         let Some(known) = self.spaces.get(&space) else {
             return false;
         };
-        let was_away = matches!(known.table.get(range.start), PageState::Away(_));
+        let was = match known.table.get(range.start) {
+            PageState::Away(body) => Some(self.cache.bodies.state(body)),
+            _ => None,
+        };
         self.cache.outside.resident_pages = self.pages.present();
         for page in range.pages() {
             let came = match page == range.start {
@@ -203,7 +206,8 @@ impl Engine {
         space.streams.filled(range, run_max);
         // A run brings its own.
         let is_alone = range.start.plus(1) == range.end;
-        knows_blocks && was_away && is_alone && space.visit(range.start)
+        let was = was.filter(|_| knows_blocks && is_alone);
+        was.is_some_and(|was| space.visit(range.start, matches!(was, BodyState::OnDisk(_))))
     }
 
     pub(crate) fn fill_page(&mut self, id: SpaceId, page: PageNo, came: Came) {
