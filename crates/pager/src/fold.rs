@@ -172,7 +172,8 @@ pub fn run(shared: &Arc<Shared>) {
             true => shared.meters.faults.get(),
             false => 0,
         };
-        let stays = |vigil: &mut Vigil| vigil.stays(Instant::now(), faults);
+        let now = Instant::now();
+        let stays = |vigil: &mut Vigil| vigil.stays(now, faults) && !shared.crowd.is_there(now);
         let waits = !vigil.as_mut().is_some_and(stays);
         if vigil.is_some() {
             shared.folds.watch(!waits);

@@ -20,6 +20,7 @@ mod census;
 mod cgroup;
 mod collect;
 mod companion;
+mod crowd;
 mod files;
 mod fold;
 mod folds;

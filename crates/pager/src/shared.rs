@@ -3,6 +3,7 @@
 //! Locks are taken in this order and never across a system call that can wait or a codec call:
 //! `links`, then a link's `take`, then `engine`, then a ring's free list; the recorder's by itself.
 
+use crate::crowd::Crowd;
 use crate::files::{FileRead, FileRequested, Readers};
 use crate::folds::Folds;
 use crate::meters::Meters;
@@ -22,7 +23,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Frames of one staging ring at most: a slot number is ring number and frame number.
 pub const RING_FRAMES_MAX: u32 = 1 << RING_BITS;
@@ -36,6 +37,8 @@ pub struct Shared {
     pub may_spin: AtomicBool,
     /// Whether a program's thread and one of ours are enough to leave no CPU idle.
     pub has_two_cpus: bool,
+    /// Where its threads run.
+    pub crowd: Crowd,
     /// How long to look for a lock before sleeping; 0 with one CPU.
     pub spins: u32,
     /// The swap file, if there is one.
@@ -129,6 +132,7 @@ impl Shared {
             engine: Mutex::new(parts.engine),
             may_spin: AtomicBool::new(spins > 0 && parts.has_spare_cpu),
             has_two_cpus: cpus() == 2,
+            crowd: Crowd::new(Instant::now()),
             spins,
             swap: parts.swap,
             codec: parts.codec,
@@ -260,7 +264,8 @@ impl Shared {
 
     /// Tells the engine what pages cost, now and then.
     pub fn tell_costs(&self) {
-        if let Some(costs) = self.pace.due() {
+        let beside = !self.crowd.is_there(Instant::now());
+        if let Some(costs) = self.pace.due(beside) {
             self.engine().costs(costs);
         }
     }

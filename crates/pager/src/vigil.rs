@@ -4,7 +4,8 @@
 //! up, that is after every fault; away from the thread that answers its faults, which then costs two wake-ups
 //! across CPUs: 50 us instead of 10 where CPUs are virtual. It also spares the wake-up of this thread.
 //!
-//! Whoever else wants the CPU has it: between two looks the thread yields. (Resting where it was found to have
+//! Whoever else wants the CPU has it: between two looks the thread yields. That is not enough where the job has
+//! processes for all CPUs: there it sleeps (`crowd.rs`). (Resting where it was found to have
 //! waited for its CPU did not do: it waits for threads of ours as well, and a program that swaps took half as
 //! long again.)
 

@@ -576,6 +576,7 @@ impl Space {
         let Ok(cpu) = procfs::last_cpu_of_thread(thread as i32) else {
             return;
         };
+        self.shared.crowd.saw(self.link.id, cpu, Instant::now());
         if self.cpu == Some(cpu) {
             return;
         }
