@@ -12,7 +12,8 @@
 //!
 //! In a program that goes round and round, LRU and FIFO have nothing of what they keep, and all distances are
 //! about equal. Then the quartiles swing around that distance, some pages get more lives than others, and where
-//! the round is not much larger than memory these stay until they are used: a little of what OPT does.
+//! the round is not much larger than memory these stay until they are used: a little of what OPT does. (Where pages
+//! come in runs. Page by page, scouts of other regions leave in their stead.)
 //!
 //! `pleat sim --misses` measures all this; docs/benchmarks.md has the figures.
 

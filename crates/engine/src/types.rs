@@ -58,7 +58,8 @@ pub enum WriteOut {
 pub enum Victims {
     /// When it came: first in, first out.
     Fifo,
-    /// Also how soon it came back after it left, and whether its neighbours do (`lives.rs`).
+    /// Also how soon it came back after it left, whether its neighbours do (`lives.rs`), and what became of one of
+    /// its region that left first (`scouts.rs`).
     Lives,
 }
 

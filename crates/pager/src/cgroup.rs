@@ -7,110 +7,9 @@
 use pleat_sys::limits;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
 
 /// A limit up to this many times the budget, in eighths, is close.
 const CLOSE_EIGHTHS: u64 = 10;
-
-/// Bytes of the budget to leave to the page cache: under a limit close to the budget, files that the
-/// job reads, programs among them, have only what the job leaves. Without room they are read again
-/// and again (sort of a 250 MB file in 340 MB with a hard limit of 347 MB took 15 times as long).
-pub fn page_cache_room(budget_bytes: u64) -> u64 {
-    let Some(limit) = limits::memory_cgroup_limit() else {
-        return 0;
-    };
-    room_within(budget_bytes).saturating_sub(limit.bytes.saturating_sub(budget_bytes))
-}
-
-/// Room for the page cache, unless the budget is small.
-const ROOM_MIN: u64 = 24 << 20;
-/// With a small budget: less, and the kernel kills a program that writes a file and reads it again instead of
-/// dropping what it holds of it (seen with 3 to 6 MiB, with pleat and without).
-const ROOM_SMALL: u64 = 8 << 20;
-
-/// Room for the page cache in a group whose limit is the budget.
-fn room_within(budget_bytes: u64) -> u64 {
-    let most = (budget_bytes / 10).max(ROOM_SMALL).min(budget_bytes / 5);
-    (budget_bytes / 20).max(ROOM_MIN).min(most)
-}
-
-/// Between two looks at how the page cache does with its room: the kernel's figures are up to 2 s old.
-const CACHE_LOOK_EVERY: Duration = Duration::from_millis(250);
-/// So many file pages read again between two looks say that the page cache lacks room.
-const REREAD_MAX: u64 = 32;
-/// The part of the room, one in so many, that changes hands at a look, and that is never given away.
-const LEND_PART: u64 = 8;
-const KEEP_PART: u64 = 4;
-
-/// The cache has at most so many times its room more, and gives one part in so many back at a look.
-const EXTRA_ROOMS: u64 = 3;
-const EXTRA_PART: u64 = 32;
-
-/// The room left to the page cache, of which the job has what the cache does not miss.
-///
-/// Pages of files that were dropped and are soon read again are counted by the kernel (workingset refaults).
-/// While there are none, the room is lent to the job, a little at a time; when there are, half of what is
-/// lent goes back at once.
-#[derive(Debug)]
-pub struct CacheRoom {
-    room_bytes: u64,
-    lent_bytes: u64,
-    /// What the cache has beyond its room.
-    extra_bytes: u64,
-    looked: Instant,
-    reread_pages: Option<u64>,
-}
-
-impl CacheRoom {
-    /// The room, all of it still the page cache's.
-    pub fn new(room_bytes: u64, now: Instant) -> CacheRoom {
-        CacheRoom {
-            room_bytes,
-            lent_bytes: 0,
-            extra_bytes: 0,
-            looked: now,
-            reread_pages: None,
-        }
-    }
-
-    /// Bytes of it that the job may use. `reread` is asked now and then for how many file pages the group
-    /// has read again so far; a group that cannot tell lends nothing.
-    pub fn lend(&mut self, now: Instant, reread: impl FnOnce() -> Option<u64>) -> u64 {
-        if self.room_bytes > 0 && now - self.looked >= CACHE_LOOK_EVERY {
-            self.looked = now;
-            let pages = reread();
-            self.give_more(pages);
-            self.lent_bytes = match (self.reread_pages, pages) {
-                (Some(before), Some(pages)) if pages - before.min(pages) <= REREAD_MAX => {
-                    let most = self.room_bytes - self.room_bytes / KEEP_PART;
-                    (self.lent_bytes + self.room_bytes / LEND_PART).min(most)
-                }
-                (_, Some(_)) => self.lent_bytes / 2,
-                (_, None) => 0,
-            };
-            self.reread_pages = pages;
-        }
-        self.lent_bytes
-    }
-
-    /// What the cache has beyond its room, because it reads pages again though nothing of the room is lent.
-    pub fn extra_bytes(&self) -> u64 {
-        self.extra_bytes
-    }
-
-    /// Gives the cache more while it reads pages again, and takes that back, ever less, when it does not.
-    fn give_more(&mut self, pages: Option<u64>) {
-        let (Some(before), Some(pages)) = (self.reread_pages, pages) else {
-            return;
-        };
-        let step = self.room_bytes / LEND_PART;
-        if pages.saturating_sub(before) <= REREAD_MAX {
-            self.extra_bytes -= (self.extra_bytes / EXTRA_PART).max(1).min(self.extra_bytes);
-        } else if self.lent_bytes < step {
-            self.extra_bytes = (self.extra_bytes + step).min(self.room_bytes * EXTRA_ROOMS);
-        }
-    }
-}
 
 /// File pages of a cgroup.
 #[derive(Clone, Copy, Debug)]
@@ -119,35 +18,6 @@ pub struct Files {
     pub bytes: u64,
     /// How many pages were read again soon after they were dropped, so far.
     pub reread_pages: u64,
-}
-
-/// How much of the files that a job has mapped its group may be charged for.
-///
-/// The most that it ever was, and all of them once it has read pages again: what it is charged for at the moment
-/// becomes less when the kernel drops some for want of room, and to give them less room for that would have it
-/// drop more (a compiler took more than twice as long).
-#[derive(Debug, Default)]
-pub struct GroupFiles {
-    most_bytes: Option<u64>,
-    reread_pages: Option<u64>,
-    has_reread: bool,
-}
-
-impl GroupFiles {
-    /// The kernel was asked.
-    pub fn note(&mut self, files: Files) {
-        let first = *self.reread_pages.get_or_insert(files.reread_pages);
-        self.has_reread |= files.reread_pages.saturating_sub(first) > REREAD_MAX;
-        self.most_bytes = self.most_bytes.max(Some(files.bytes));
-    }
-
-    /// What it may be charged for; without an answer of the kernel's, anything.
-    pub fn most_bytes(&self) -> u64 {
-        match self.has_reread {
-            true => u64::MAX,
-            false => self.most_bytes.unwrap_or(u64::MAX),
-        }
-    }
 }
 
 /// The counters of a limited cgroup.
@@ -228,77 +98,5 @@ fn file_bytes(line: &str) -> Option<u64> {
     match name {
         "inactive_file" | "active_file" => bytes.parse().ok(),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ROOM: u64 = 16 << 20;
-
-    /// What is lent after each look, when so many pages were read again before it.
-    fn lent(rereads: &[u64]) -> Vec<u64> {
-        let mut now = Instant::now();
-        let (mut room, mut total) = (CacheRoom::new(ROOM, now), 1000);
-        let looks = rereads.iter().map(|pages| {
-            now += CACHE_LOOK_EVERY;
-            total += pages;
-            room.lend(now, || Some(total)) >> 20
-        });
-        looks.collect()
-    }
-
-    #[test]
-    fn room_is_a_part_of_the_budget_and_enough_where_that_is_small() {
-        let rooms = [20, 44, 100, 300, 1000].map(|mib| room_within(mib << 20) >> 20);
-        assert_eq!(rooms, [4, 8, 10, 24, 50]);
-    }
-
-    #[test]
-    fn room_is_lent_little_by_little_while_no_file_is_read_again() {
-        assert_eq!(lent(&[0, 0, 0, REREAD_MAX, 0]), [0, 2, 4, 6, 8]);
-        assert_eq!(lent(&[0; 40]).last(), Some(&12), "a quarter stays");
-    }
-
-    #[test]
-    fn room_goes_back_at_once_when_files_are_read_again() {
-        let rereads = [0, 0, 0, 0, 0, REREAD_MAX + 1, 500, 500, 0];
-        assert_eq!(lent(&rereads), [0, 2, 4, 6, 8, 4, 2, 1, 3]);
-    }
-
-    #[test]
-    fn files_count_as_much_as_they_ever_did_and_all_once_they_are_read_again() {
-        let mut group = GroupFiles::default();
-        assert_eq!(group.most_bytes(), u64::MAX);
-        let looks = [
-            (5, 100),
-            (9, 110),
-            (3, 100 + REREAD_MAX),
-            (3, 101 + REREAD_MAX),
-        ];
-        let most = looks.map(|(bytes, reread_pages)| {
-            group.note(Files {
-                bytes,
-                reread_pages,
-            });
-            group.most_bytes()
-        });
-        assert_eq!(most, [5, 9, 9, u64::MAX]);
-    }
-
-    #[test]
-    fn nothing_is_lent_between_looks_or_where_the_group_cannot_tell() {
-        let start = Instant::now();
-        let mut room = CacheRoom::new(ROOM, start);
-        let asked = |_: ()| -> Option<u64> { panic!("too early") };
-        assert_eq!(room.lend(start, || asked(())), 0);
-        let mut now = start;
-        for _ in 0..5 {
-            now += CACHE_LOOK_EVERY;
-            assert_eq!(room.lend(now, || None), 0);
-        }
-        let mut none = CacheRoom::new(0, start);
-        assert_eq!(none.lend(now, || asked(())), 0);
     }
 }

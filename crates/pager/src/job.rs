@@ -1,7 +1,7 @@
 //! A job from start to end: everything is set up here, then the supervisor runs.
 
-use crate::cgroup::page_cache_room;
 use crate::companion::{dismiss, Companion};
+use crate::page_cache::page_cache_room;
 use crate::pool::Pool;
 use crate::profile::{Profile, ProfileReport};
 use crate::record::Recorder;

@@ -28,6 +28,7 @@ mod headroom;
 mod job;
 mod meters;
 mod pace;
+mod page_cache;
 mod pool;
 mod profile;
 mod reclaim;

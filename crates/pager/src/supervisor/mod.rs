@@ -8,10 +8,11 @@ mod mappings;
 mod memory;
 
 use crate::census::{Census, Stage};
-use crate::cgroup::{page_cache_room, CacheRoom, Gauge, GroupFiles};
+use crate::cgroup::Gauge;
 use crate::companion::Companion;
 use crate::headroom::Headroom;
 use crate::job::{floor_bytes, Ending, Job};
+use crate::page_cache::{page_cache_room, CacheRoom, GroupFiles};
 use crate::report::Live;
 use crate::shared::{lock, Shared};
 use crate::standins::StandIns;
