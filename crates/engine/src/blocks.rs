@@ -132,18 +132,24 @@ impl Space {
         block.began.is_some_and(|began| now.since(began) <= window)
     }
 
+    /// What is known once the last visit of this block has ended, with what the next is for.
+    fn next_visit(&self, block: &Block, page: PageNo, is_on_disk: bool) -> (Habit, Block) {
+        let (mut habit, mut block) = (self.habit, *block);
+        habit.learn(&mut block);
+        block.visit = habit.next(&block, page.0 / BLOCK_PAGES, is_on_disk);
+        (habit, block)
+    }
+
     /// Whether neighbours of this page, which is wanted and in the swap file only, should come along.
     pub(crate) fn brings(&self, page: PageNo) -> bool {
-        let Some(block) = self.table.block(page) else {
-            return false;
-        };
-        if self.is_visited(block) {
-            return block.visit == Visit::Brings;
-        }
-        let mut habit = self.habit;
-        let mut block = *block;
-        habit.learn(&mut block);
-        habit.next(&block, page.0 / BLOCK_PAGES, true) == Visit::Brings
+        let visit = self
+            .table
+            .block(page)
+            .map(|block| match self.is_visited(block) {
+                true => block.visit,
+                false => self.next_visit(block, page, true).1.visit,
+            });
+        visit == Some(Visit::Brings)
     }
 
     /// A page that was away is in place, because it was wanted: whether neighbours should come along.
@@ -154,8 +160,7 @@ impl Space {
         if self.is_visited(&block) {
             block.wanted = block.wanted.saturating_add(1);
         } else {
-            self.habit.learn(&mut block);
-            block.visit = self.habit.next(&block, page.0 / BLOCK_PAGES, was_on_disk);
+            (self.habit, block) = self.next_visit(&block, page, was_on_disk);
             block.began = Some(self.residents.pace().0);
             block.visits = ((u64::from(block.visits) + 1) % PROBE_EVERY) as u8;
             block.wanted = 0;

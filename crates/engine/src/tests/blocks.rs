@@ -5,15 +5,21 @@ use pleat_types::{PageNo, PageRange};
 use super::script::{settings, Script};
 use crate::{FaultAnswer, FillPlan, Settings, Victims, WriteOutcome};
 
-/// 640 pages in memory, and those of the first eight blocks away.
-fn script() -> Script {
+/// 704 pages in memory.
+fn filled(sizing: &str) -> Script {
     let settings = Settings {
         budget_bytes: 4000 * 4096,
         brings_neighbours: true,
         ..settings()
     };
-    let mut script = Script::choosing(settings, "static:25%", Victims::Fifo);
+    let mut script = Script::choosing(settings, sizing, Victims::Fifo);
     script.fill(0, 704);
+    script
+}
+
+/// 640 pages in memory, and those of the first eight blocks away.
+fn script() -> Script {
+    let mut script = filled("static:25%");
     take_away(&mut script, 64);
     script
 }
@@ -115,13 +121,7 @@ fn there_is_no_more_of_them_than_memory() {
 
 #[test]
 fn neighbours_on_disk_are_read_along_when_they_are_near() {
-    let settings = Settings {
-        budget_bytes: 4000 * 4096,
-        brings_neighbours: true,
-        ..settings()
-    };
-    let mut script = Script::choosing(settings, "static:0", Victims::Fifo);
-    script.fill(0, 704);
+    let mut script = filled("static:0");
     take_away(&mut script, 16);
     while let Some(plan) = script.plan_write() {
         script.engine.write_done(&plan, WriteOutcome::Done);

@@ -489,11 +489,7 @@ impl Space {
             Err(FillError::EventPending) => return Ok(Some(Later::Event)),
             Err(FillError::NoMemory) => return Ok(Some(Later::Memory)),
             Err(FillError::Dead) => return Err(Ended),
-            Err(FillError::Other(error)) => {
-                self.shared
-                    .fail(format!("cannot fill page {address:#x}: {error}"));
-                return Err(Ended);
-            }
+            Err(FillError::Other(error)) => return Err(self.cannot_fill(fault.page, &error)),
         }
         Ok(None)
     }
@@ -507,52 +503,21 @@ impl Space {
         self.shared.engine().filled(self.link.id, range)
     }
 
-    /// Puts likely neighbours of a page in place that has just been filled, and whose thread runs again. No message
-    /// was read since it was looked up, so rules 1 and 2 hold for them as they do for it. What cannot be filled
-    /// just now stays away.
-    fn bring_neighbours(&mut self, page: PageNo) -> Result<(), Ended> {
-        // Each such range is checked when a fault hits it; a block may reach into the next.
-        if !self.maybe_wiped.is_empty() {
-            return Ok(());
-        }
-        loop {
-            let engine = self.shared.engine();
-            let Some(first) = engine.neighbours(self.link.id, page, &mut self.plan) else {
-                return Ok(());
-            };
-            copy_staged(&self.shared, &self.plan, &mut self.pages);
-            drop(engine);
-            self.unfold_plan()?;
-            let count = self.plan.items.len();
-            let bytes = &self.pages[..count * PAGE_SIZE];
-            match self.link.uffd.copy(first.address(), bytes) {
-                Ok(pages) => {
-                    let range = PageRange::new(first, pages);
-                    self.shared.engine().filled_beside(self.link.id, range);
-                    self.shared.meters.neighbour_pages.add(pages);
-                }
-                Err(FillError::NotMapped | FillError::EventPending | FillError::NoMemory) => {
-                    return Ok(());
-                }
-                Err(FillError::Dead) => return Err(Ended),
-                Err(FillError::Exists) => return Err(self.both(first)),
-                Err(FillError::Other(error)) => {
-                    let address = first.address();
-                    self.shared
-                        .fail(format!("cannot fill page {address:#x}: {error}"));
-                    return Err(Ended);
-                }
-            }
-        }
-    }
-
     /// The account of memory is wrong.
-    fn both(&self, page: PageNo) -> Ended {
+    pub(super) fn both(&self, page: PageNo) -> Ended {
         self.shared.fail(format!(
             "page {:#x} of process {} is both present and away",
             page.address(),
             self.link.pid.load(Ordering::Relaxed)
         ));
+        Ended
+    }
+
+    /// There is no way to put a page in place.
+    pub(super) fn cannot_fill(&self, page: PageNo, error: &std::io::Error) -> Ended {
+        let address = page.address();
+        self.shared
+            .fail(format!("cannot fill page {address:#x}: {error}"));
         Ended
     }
 

@@ -28,6 +28,7 @@ mod faults;
 pub(crate) mod files;
 mod forks;
 mod lost;
+mod neighbours;
 mod origins;
 pub(crate) mod reads;
 mod sleepers;

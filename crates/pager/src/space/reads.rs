@@ -1,7 +1,7 @@
 //! Reading pages of the swap file for the faults of one space.
 //!
 //! A fault whose page is in the swap file only is put off while its page is read, with others that lie
-//! behind it. What was read is handed to the engine, and the fault asks again, as any other that was put
+//! behind or round it. What was read is handed to the engine, and the fault asks again, as any other that was put
 //! off. Nothing is locked or held meanwhile, so anything may happen to the page while it is read:
 //!
 //! | what happens | why it is harmless |

@@ -1,0 +1,42 @@
+//! Bringing along what lies beside a page that has come back (`engine/src/blocks.rs` says when).
+
+use super::faults::copy_staged;
+use super::{Ended, Space};
+use pleat_sys::uffd::FillError;
+use pleat_types::{PageNo, PageRange, PAGE_SIZE};
+
+impl Space {
+    /// Puts likely neighbours of a page in place that has just been filled. No message
+    /// was read since it was looked up, so rules 1 and 2 hold for them as they do for it. What cannot be filled
+    /// just now stays away.
+    pub(super) fn bring_neighbours(&mut self, page: PageNo) -> Result<(), Ended> {
+        // Each such range is checked when a fault hits it; a block may reach into the next.
+        if !self.maybe_wiped.is_empty() {
+            return Ok(());
+        }
+        loop {
+            let engine = self.shared.engine();
+            let Some(first) = engine.neighbours(self.link.id, page, &mut self.plan) else {
+                return Ok(());
+            };
+            copy_staged(&self.shared, &self.plan, &mut self.pages);
+            drop(engine);
+            self.unfold_plan()?;
+            let count = self.plan.items.len();
+            let bytes = &self.pages[..count * PAGE_SIZE];
+            match self.link.uffd.copy(first.address(), bytes) {
+                Ok(pages) => {
+                    let range = PageRange::new(first, pages);
+                    self.shared.engine().filled_beside(self.link.id, range);
+                    self.shared.meters.neighbour_pages.add(pages);
+                }
+                Err(FillError::NotMapped | FillError::EventPending | FillError::NoMemory) => {
+                    return Ok(());
+                }
+                Err(FillError::Dead) => return Err(Ended),
+                Err(FillError::Exists) => return Err(self.both(first)),
+                Err(FillError::Other(error)) => return Err(self.cannot_fill(first, &error)),
+            }
+        }
+    }
+}
