@@ -25,7 +25,8 @@ use crate::raw::{self, Errno};
 use crate::{frozen, serve, start};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use pleat_wire::message::{
-    FileAnswer, FileRequest, ASK_FILE, ASK_STAND_IN, BORROW, FILE_ANSWER, MAP_FILE, MAP_STAND_IN,
+    FileAnswer, FileRequest, ASK_FILE, ASK_STAND_IN, BORROW, FILE_ANSWER, MAP_FILE, MAP_MEMORY,
+    MAP_STAND_IN,
 };
 use pleat_wire::PAGE;
 use syscalls::Sysno;
@@ -281,6 +282,19 @@ pub fn is_filled_from_file(address: usize, len: usize) -> bool {
     let answer = ask(socket, ASK_FILE, address, len, 0, &[]);
     raw::close(socket);
     answer.is_none_or(|(yes, _)| yes)
+}
+
+/// Lets the supervisor have this process managed before fresh memory is filled, if it wants to; returns when
+/// the program may go on.
+pub fn announce_memory(address: usize, len: usize) {
+    if start::agent_thread() == 0 {
+        return;
+    }
+    if let Ok(socket) = start::connect() {
+        // Gone or not: a supervisor that does not answer has nothing to prepare.
+        let _ = ask(socket, MAP_MEMORY, address, len, 0, &[]);
+        raw::close(socket);
+    }
 }
 
 /// Sends a request and waits for the answer, and a descriptor if there is one; `None` when the supervisor

@@ -9,7 +9,7 @@
 //! cannot become writable. These four and `munmap` also because the file may be mapped again in its place
 //! (see `frozen`).
 
-use crate::{area, files, frozen, serve, threads};
+use crate::{area, files, frozen, serve, start, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use syscalls::Sysno;
@@ -172,8 +172,8 @@ pub unsafe extern "C" fn mmap(
     };
     match mapped {
         Ok(address) => {
-            if is_heap && len >= ANNOUNCED_MIN && area::is_managed() {
-                area::ring(area::Doorbell::Mapping);
+            if is_heap && len >= ANNOUNCED_MIN {
+                announce(address, len, protection);
             }
             let mapping = files::Mapping {
                 address,
@@ -190,6 +190,18 @@ pub unsafe extern "C" fn mmap(
         }
         // MAP_FAILED is -1.
         Err(errno) => fail(errno) as isize as *mut c_void,
+    }
+}
+
+/// Has a fresh mapping managed before it is filled: in a managed process at any rate, else if the supervisor
+/// wants to manage the process for it.
+fn announce(address: usize, len: usize, protection: c_int) {
+    let is_writable = protection & libc::PROT_WRITE != 0;
+    if !area::is_managed() && is_writable && len >= start::ask_from() {
+        files::announce_memory(address, len);
+    }
+    if area::is_managed() {
+        area::ring(area::Doorbell::Mapping);
     }
 }
 

@@ -18,6 +18,9 @@ static NAME_LENGTH: AtomicUsize = AtomicUsize::new(0);
 static DEVICES: [AtomicU64; pleat_wire::DEVICES_MAX] =
     [const { AtomicU64::new(0) }; pleat_wire::DEVICES_MAX];
 
+/// See [`pleat_wire::ASK_FROM_VARIABLE`]. Written once, by the constructor.
+static ASK_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+
 /// What the agent thread needs to start; the starter waits for nothing, so these are left in place.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static AREA: AtomicUsize = AtomicUsize::new(0);
@@ -39,6 +42,10 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     };
     // SAFETY: as above.
     note_devices(unsafe { variable(env, pleat_wire::DEVICES_VARIABLE) }.unwrap_or_default());
+    // SAFETY: as above.
+    if let Some(digits) = unsafe { variable(env, pleat_wire::ASK_FROM_VARIABLE) } {
+        ASK_FROM.store(number(digits) as usize, Ordering::Relaxed);
+    }
     for (to, from) in NAME.iter().zip(name) {
         to.store(*from, Ordering::Relaxed);
     }
@@ -103,12 +110,20 @@ unsafe fn variable<'a>(env: *const *const c_char, name: &str) -> Option<&'a [u8]
 fn note_devices(text: &[u8]) {
     let numbers = text.split(|&byte| byte == b',');
     for (place, digits) in DEVICES.iter().zip(numbers) {
-        let number = digits.iter().fold(0u64, |number, digit| {
-            let digit = u64::from(digit.wrapping_sub(b'0'));
-            number.wrapping_mul(10).wrapping_add(digit)
-        });
-        place.store(number, Ordering::Relaxed);
+        place.store(number(digits), Ordering::Relaxed);
     }
+}
+
+fn number(digits: &[u8]) -> u64 {
+    digits.iter().fold(0u64, |number, digit| {
+        let digit = u64::from(digit.wrapping_sub(b'0'));
+        number.wrapping_mul(10).wrapping_add(digit)
+    })
+}
+
+/// The size from which on new mappings of memory are asked about while the process is not managed.
+pub fn ask_from() -> usize {
+    ASK_FROM.load(Ordering::Relaxed)
 }
 
 /// Whether the supervisor itself serves the files of this device.

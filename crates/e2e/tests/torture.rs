@@ -83,3 +83,23 @@ fn every_torture_test_is_run_here() {
     covered.sort_unstable();
     assert_eq!(listed, covered);
 }
+
+/// A busy machine can keep the supervisor from running for longer than it takes to fill the budget.
+/// Here it stands still for that long.
+#[test]
+fn a_large_mapping_waits_until_the_supervisor_has_seen_it() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(torture) = machine.torture() else {
+        return;
+    };
+    let script = r#"kill -STOP $PPID; (sleep 0.5; kill -CONT $PPID) &
+        exec "$TORTURE" walk 64 2 compressible"#;
+    let shell = machine
+        .job("sh")
+        .args(["-c", script])
+        .env("TORTURE", torture);
+    let outcome = shell.budget(BUDGET).hard_limit().run();
+    outcome.expect_success().expect_folded();
+}

@@ -198,6 +198,14 @@ impl Census {
         }
     }
 
+    /// Bytes that the job could come to use by touching what it has mapped: private writable memory of all
+    /// processes.
+    pub fn mapped_bytes(&self) -> u64 {
+        let processes = self.processes.values();
+        let mapped = processes.filter_map(|process| process.statm.read().ok());
+        mapped.map(|statm| statm.data_pages * PAGE).sum()
+    }
+
     /// Notes that these processes share memory. The proportional figures are due at once.
     pub fn share(&mut self, pids: &[i32]) {
         for pid in pids {

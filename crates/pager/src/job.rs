@@ -8,6 +8,7 @@ use crate::record::Recorder;
 use crate::report::{Live, Report};
 use crate::shared::{self, Shared};
 use crate::store::SwapStore;
+use crate::supervisor::mappings::ask_from;
 use crate::supervisor::{Ours, Started, Supervisor};
 use pleat_backing::{Backing, Protection};
 use pleat_codec::Choice;
@@ -353,7 +354,11 @@ fn command(
         .args(&job.program[1..])
         .env("LD_PRELOAD", preload)
         .env(pleat_wire::SOCKET_VARIABLE, socket)
-        .env_remove(pleat_wire::DEVICES_VARIABLE);
+        .env_remove(pleat_wire::DEVICES_VARIABLE)
+        .env(
+            pleat_wire::ASK_FROM_VARIABLE,
+            ask_from(job.budget_bytes).to_string(),
+        );
     if !companions.is_empty() {
         let devices = companions.iter().map(|one| one.device().to_string());
         let devices: Vec<String> = devices.collect();

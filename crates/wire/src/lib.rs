@@ -11,7 +11,7 @@ pub mod message;
 pub mod uffd;
 
 /// Raised whenever a layout in this crate changes; agent and supervisor must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Environment variable that carries the abstract socket's name to every process of a job.
 pub const SOCKET_VARIABLE: &str = "PLEAT_SOCKET";
@@ -22,6 +22,10 @@ pub const DEVICES_VARIABLE: &str = "PLEAT_DEVICES";
 
 /// So many of them at most.
 pub const DEVICES_MAX: usize = 16;
+
+/// Environment variable with a number of bytes: new mappings of memory from this size on are to be asked
+/// about by processes that are not managed yet ([`message::MAP_MEMORY`]). Without it none are.
+pub const ASK_FROM_VARIABLE: &str = "PLEAT_ASK_FROM";
 
 /// Bytes in a page.
 pub const PAGE: usize = 4096;

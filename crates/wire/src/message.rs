@@ -205,6 +205,9 @@ pub const BORROW: u32 = 11;
 pub const MAP_STAND_IN: u32 = 12;
 /// As [`ASK_FILE`]: does anything of this range stand in for a file?
 pub const ASK_STAND_IN: u32 = 17;
+/// The same without a descriptor, of fresh memory: answered when the process may go on and fill it; yes, when
+/// it is managed.
+pub const MAP_MEMORY: u32 = 18;
 /// Supervisor to agent, a [`Word`]: let no thread of the program change mappings by the C library.
 pub const FREEZE: u32 = 13;
 /// Agent to supervisor, a [`Word`]: nobody does now; or, after a [`Replace`], it is done.
@@ -260,7 +263,7 @@ pub struct Replace {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileRequest {
-    /// [`MAP_FILE`], [`ASK_FILE`], [`BORROW`], [`MAP_STAND_IN`] or [`ASK_STAND_IN`].
+    /// [`MAP_FILE`], [`ASK_FILE`], [`BORROW`], [`MAP_STAND_IN`], [`ASK_STAND_IN`] or [`MAP_MEMORY`].
     pub kind: u32,
     /// Thread id of the asking process's agent: it tells this address space from that before an exec.
     pub agent_thread: i32,

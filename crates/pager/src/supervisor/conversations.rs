@@ -49,6 +49,7 @@ impl Supervisor<'_> {
                     | message::BORROW
                     | message::MAP_STAND_IN
                     | message::ASK_STAND_IN
+                    | message::MAP_MEMORY
             )
         );
         if is_of_files {

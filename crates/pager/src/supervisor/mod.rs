@@ -4,7 +4,7 @@
 
 mod companions;
 mod conversations;
-mod mappings;
+pub(crate) mod mappings;
 mod memory;
 
 use crate::census::{Census, Stage};

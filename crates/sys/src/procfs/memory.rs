@@ -9,13 +9,15 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Resident memory, in pages.
+/// Memory of a process, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statm {
     /// All resident pages.
     pub resident_pages: u64,
     /// Those of them that belong to files or shared memory.
     pub shared_pages: u64,
+    /// Mapped writable and private, stacks included, whether resident or not.
+    pub data_pages: u64,
 }
 
 /// An open /proc/PID/statm. It stays with its process: a later process of the same id is not read.
@@ -28,7 +30,7 @@ impl StatmReader {
         File::open(format!("/proc/{pid}/statm")).map(StatmReader)
     }
 
-    /// Resident memory now; zero when the process is ending. 1 to 2 us, no allocation.
+    /// Its memory now; none resident when the process is ending. 1 to 2 us, no allocation.
     ///
     /// # Errors
     /// ESRCH when the process has ended.
@@ -49,6 +51,7 @@ fn parse_statm(text: &[u8]) -> Option<Statm> {
     Some(Statm {
         resident_pages: number(fields.next()?)?,
         shared_pages: number(fields.next()?)?,
+        data_pages: number(fields.nth(2)?)?,
     })
 }
 
@@ -121,6 +124,7 @@ SwapPss:               3 kB
         let expected = Statm {
             resident_pages: 404,
             shared_pages: 376,
+            data_pages: 123,
         };
         assert_eq!(parse_statm(text), Some(expected));
         for end in 0..text.len() {
