@@ -4,24 +4,20 @@
 //! 0.4 us, lookup and copying the folded bytes out 0.3 us, decompression 1 us, UFFDIO_COPY with the
 //! wake 1 us. `cargo bench`-free: `pleat run --stats` shows faults and stall time.
 
+use super::doorbells::Doorbell;
 use super::{Ended, Space};
 use crate::fold;
 use crate::profile::FaultPart;
 use crate::reclaim;
 use crate::shared::Shared;
 use pleat_engine::{FaultAnswer, FillItem, FillPlan};
-use pleat_sys::ticks::own_cpu_ns;
 use pleat_sys::uffd::FillError;
-use pleat_sys::{process, procfs};
 use pleat_trace::Access;
 use pleat_types::{Page, PageNo, PageRange, PAGE_SIZE};
-use pleat_wire::message::{DOORBELLS, DOORBELL_PAGES};
 use pleat_wire::uffd::{PAGEFAULT_FLAG_WP, PAGEFAULT_FLAG_WRITE};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Faults between two looks at where the program runs.
-const FOLLOW_EVERY: u64 = 64;
 /// Most pages unshared at once.
 const UNSHARE_MAX: u64 = 16;
 /// How long a fault waits for other pages to be taken, where memory would not be short.
@@ -29,15 +25,6 @@ const LIMIT_PATIENCE: Duration = Duration::from_millis(20);
 /// A fault that has found no memory for so long is answered over the budget: the alternative is a
 /// program that hangs.
 const STARVED: Duration = Duration::from_millis(300);
-
-/// What this thread has done so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Effort {
-    /// CPU time, without that spent on looking for the end of a read.
-    cpu_ns: u64,
-    /// Faults answered.
-    answered: u64,
-}
 
 /// A fault that could not be answered at once.
 #[derive(Clone, Copy, Debug)]
@@ -86,13 +73,6 @@ impl Later {
     }
 }
 
-/// What a fault on one of the doorbell pages announces.
-enum Doorbell {
-    Fork,
-    Mapping,
-    Forked,
-}
-
 impl Fault {
     /// A fault as the kernel tells it.
     pub(super) fn new(address: u64, flags: u64, thread: u32) -> Fault {
@@ -135,10 +115,7 @@ impl Space {
         if self.shared.recorder.is_some() && !self.is_own(fault.page) {
             fault.think_ns = self.clocks.used_ns(fault.thread);
         }
-        if self.answered.is_multiple_of(FOLLOW_EVERY) {
-            self.follow(fault.thread);
-            self.note_effort();
-        }
+        self.look_around(fault.thread);
         let doorbell = self.doorbell(fault.page);
         if doorbell.is_some() {
             self.wake_sleepers();
@@ -153,44 +130,6 @@ impl Space {
             _ => self.answer(fault)?,
         }
         Ok(())
-    }
-
-    /// The program has made a mapping, and waits until it is managed.
-    pub(super) fn welcome_newcomers(&mut self) -> Result<(), Ended> {
-        if self.newcomers.is_empty() {
-            return Ok(());
-        }
-        let newcomers = std::mem::take(&mut self.newcomers);
-        self.adopt_new_mappings()?;
-        for fault in newcomers {
-            self.answer(fault)?;
-        }
-        Ok(())
-    }
-
-    /// Only a forked child's agent reads the beacon, before it is ready.
-    fn is_beacon(&self, page: PageNo) -> bool {
-        self.agent.is_none() && self.beacon == Some(page)
-    }
-
-    /// Whether a page is the beacon or a doorbell: those are no business of the engine's.
-    pub(super) fn is_own(&self, page: PageNo) -> bool {
-        self.own_pages().is_some_and(|own| own.contains(page))
-    }
-
-    /// The beacon and the doorbells.
-    pub(super) fn own_pages(&self) -> Option<PageRange> {
-        Some(PageRange::new(self.beacon?, 1 + DOORBELLS as u64))
-    }
-
-    fn doorbell(&self, page: PageNo) -> Option<Doorbell> {
-        let at = page.0.checked_sub(self.beacon?.plus(1).0)?;
-        match at as usize / DOORBELL_PAGES {
-            0 => Some(Doorbell::Fork),
-            1 => Some(Doorbell::Mapping),
-            2 => Some(Doorbell::Forked),
-            _ => None,
-        }
     }
 
     /// Tries the faults put off once more.
@@ -212,7 +151,8 @@ impl Space {
         Ok(())
     }
 
-    fn answer(&mut self, fault: Fault) -> Result<(), Ended> {
+    /// Answers a fault, or puts it off.
+    pub(super) fn answer(&mut self, fault: Fault) -> Result<(), Ended> {
         self.clock
             .begin(fault.name(), fault.since, fault.why.part());
         match self.try_answer(&fault)? {
@@ -519,38 +459,6 @@ impl Space {
         self.shared
             .fail(format!("cannot fill page {address:#x}: {error}"));
         Ended
-    }
-
-    /// Tells what a fault costs here, now and then.
-    fn note_effort(&mut self) {
-        let now = Effort {
-            cpu_ns: own_cpu_ns().saturating_sub(self.reads.spun_ns()),
-            answered: self.answered,
-        };
-        let before = std::mem::replace(&mut self.effort, now);
-        let faults = now.answered - before.answered;
-        if before.answered > 0 && faults > 0 {
-            let took = Duration::from_nanos(now.cpu_ns.saturating_sub(before.cpu_ns));
-            self.shared.pace.answered(took, faults);
-        }
-    }
-
-    /// Keeps this thread, and the agent, on the CPU of the faulting thread: a wake-up across CPUs
-    /// costs ten times the rest of the fault.
-    fn follow(&mut self, thread: u32) {
-        let Ok(cpu) = procfs::last_cpu_of_thread(thread as i32) else {
-            return;
-        };
-        self.shared.crowd.saw(self.link.id, cpu, Instant::now());
-        if self.cpu == Some(cpu) {
-            return;
-        }
-        self.cpu = Some(cpu);
-        process::pin(0, cpu);
-        if let Some(agent) = &self.agent {
-            process::pin(agent.thread, cpu);
-        }
-        self.shared.meters.follows.add(1);
     }
 }
 

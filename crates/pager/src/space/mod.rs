@@ -23,6 +23,8 @@
 
 mod adopt;
 mod clocks;
+mod doorbells;
+mod effort;
 mod events;
 mod faults;
 pub(crate) mod files;
@@ -41,7 +43,8 @@ use crate::reclaim;
 use crate::shared::{lock, AgentLink, Link, Shared};
 use crate::standins::StandIn;
 use clocks::Clocks;
-use faults::{Effort, Fault};
+use effort::Effort;
+use faults::Fault;
 use files::FileReads;
 use forks::Forks;
 use origins::Origins;
