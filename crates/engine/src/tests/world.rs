@@ -269,22 +269,28 @@ impl World {
         let mut plan = FillPlan::default();
         let mut left = cut % 10;
         while let Some(first) = self.engine.neighbours(space, page, &mut plan) {
-            let filled = plan.items.len().min(left);
-            for (&item, nth) in plan.items[..filled].iter().zip(0..) {
-                let at = (space, first.plus(nth));
+            let wanted = plan.items.len().min(left);
+            let mut filled = 0;
+            for &item in &plan.items[..wanted] {
+                let at = (space, first.plus(filled));
+                // What was moved over a page that was just being taken counts as away and is there, as in
+                // `is_ambiguous`: the kernel does not fill it. (The pager moves nothing meanwhile.)
+                if self.present.contains_key(&at) {
+                    break;
+                }
                 let content = self.content_of(item, &plan);
                 assert_eq!(
                     content,
                     self.truth(at.0, at.1),
                     "{item:?} is wrong for {at:?}"
                 );
-                let before = self.present.insert(at, content);
-                assert_eq!(before, None, "{at:?} is present and away");
+                self.present.insert(at, content);
+                filled += 1;
             }
             self.engine
-                .filled_beside(space, PageRange::new(first, filled as u64));
-            left -= filled;
-            if left == 0 {
+                .filled_beside(space, PageRange::new(first, filled));
+            left -= filled as usize;
+            if left == 0 || filled < wanted as u64 {
                 return;
             }
         }
