@@ -1,6 +1,7 @@
 //! The C library functions that pleat stands in front of.
 //!
-//! `pthread_create`, so that every thread's control block is known (see `threads`), and `madvise`:
+//! `pthread_create`, so that every thread's control block is known (see `threads`), and large stacks are
+//! managed before they are filled; and `madvise`:
 //! MADV_FREE becomes MADV_DONTNEED, because a freed page that is written again raises no fault and
 //! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks. `mmap`,
 //! so that large mappings are managed before they are filled: the kernel tells nobody of new ones; and
@@ -24,10 +25,11 @@ type Create = unsafe extern "C" fn(
 
 static REAL_CREATE: AtomicUsize = AtomicUsize::new(0);
 
-/// Threads on their way: the start routine and its argument, until the new thread has read them.
+/// Threads on their way: the start routine, its argument and the size of the stack if the program has chosen
+/// it, until the new thread has read them.
 const STARTING: usize = 256;
-static STARTS: [[AtomicUsize; 2]; STARTING] =
-    [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; STARTING];
+static STARTS: [[AtomicUsize; 3]; STARTING] =
+    [const { [const { AtomicUsize::new(0) }; 3] }; STARTING];
 /// Marks a slot whose argument is being written.
 const CLAIMED: usize = 1;
 
@@ -67,7 +69,12 @@ pub unsafe extern "C" fn pthread_create(
     }
     // SAFETY: dlsym found it under this name, so it has this type.
     let real: Create = unsafe { core::mem::transmute::<usize, Create>(real) };
-    let Some(slot) = claim(start, argument) else {
+    let mut stack = 0;
+    if !attributes.is_null() {
+        // SAFETY: the caller's attributes; without an answer the size stays 0.
+        let _ = unsafe { libc::pthread_attr_getstacksize(attributes, &mut stack) };
+    }
+    let Some(slot) = claim(start, argument, stack) else {
         return libc::EAGAIN;
     };
     // SAFETY: the caller's arguments; `begin` has the type of a start routine.
@@ -78,7 +85,7 @@ pub unsafe extern "C" fn pthread_create(
     result
 }
 
-fn claim(start: Start, argument: *mut c_void) -> Option<usize> {
+fn claim(start: Start, argument: *mut c_void, stack: usize) -> Option<usize> {
     // A slot is free again as soon as its thread runs: waiting for one ends when the system
     // schedules any of 256 new threads.
     for _ in 0..1_000_000 {
@@ -88,6 +95,7 @@ fn claim(start: Start, argument: *mut c_void) -> Option<usize> {
                 .is_ok()
             {
                 entry[1].store(argument as usize, Ordering::Relaxed);
+                entry[2].store(stack, Ordering::Relaxed);
                 entry[0].store(start as usize, Ordering::Release);
                 return Some(slot);
             }
@@ -102,9 +110,15 @@ extern "C" fn begin(slot: *mut c_void) -> *mut c_void {
     threads::protect_current();
     let entry = &STARTS[slot as usize % STARTING];
     let argument = entry[1].load(Ordering::Acquire) as *mut c_void;
+    let stack = entry[2].load(Ordering::Acquire);
     let start = entry[0].swap(0, Ordering::AcqRel);
     // SAFETY: `claim` stored a start routine there, and the release of the slot comes after.
     let start: Start = unsafe { core::mem::transmute::<usize, Start>(start) };
+    // The C library has mapped it by itself. Those of the usual size are hardly ever filled.
+    if stack >= ANNOUNCED_MIN && stack >= start::ask_from() {
+        let here = (&raw const stack) as usize;
+        announce(here, stack, libc::PROT_READ | libc::PROT_WRITE);
+    }
     start(argument)
 }
 
