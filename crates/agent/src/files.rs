@@ -263,12 +263,7 @@ pub fn stands_in(address: usize, len: usize) -> bool {
     if !may_stand_in(address, len) {
         return false;
     }
-    let Ok(socket) = start::connect() else {
-        return true;
-    };
-    let answer = ask(socket, ASK_STAND_IN, address, len, 0, &[]);
-    raw::close(socket);
-    answer.is_none_or(|(yes, _)| yes)
+    inquire(ASK_STAND_IN, address, len).is_none_or(|yes| yes)
 }
 
 /// Whether a range has pages that are filled from a file. Where that cannot be told it is taken to have.
@@ -276,25 +271,24 @@ pub fn is_filled_from_file(address: usize, len: usize) -> bool {
     if !ANY.load(Ordering::Acquire) {
         return false;
     }
-    let Ok(socket) = start::connect() else {
-        return true;
-    };
-    let answer = ask(socket, ASK_FILE, address, len, 0, &[]);
-    raw::close(socket);
-    answer.is_none_or(|(yes, _)| yes)
+    inquire(ASK_FILE, address, len).is_none_or(|yes| yes)
 }
 
 /// Lets the supervisor have this process managed before fresh memory is filled, if it wants to; returns when
 /// the program may go on.
 pub fn announce_memory(address: usize, len: usize) {
-    if start::agent_thread() == 0 {
-        return;
+    if start::agent_thread() != 0 {
+        // A supervisor that does not answer has nothing to prepare.
+        let _ = inquire(MAP_MEMORY, address, len);
     }
-    if let Ok(socket) = start::connect() {
-        // Gone or not: a supervisor that does not answer has nothing to prepare.
-        let _ = ask(socket, MAP_MEMORY, address, len, 0, &[]);
-        raw::close(socket);
-    }
+}
+
+/// Asks about a range, over a connection of its own; `None` when the supervisor is gone.
+fn inquire(kind: u32, address: usize, len: usize) -> Option<bool> {
+    let socket = start::connect().ok()?;
+    let answer = ask(socket, kind, address, len, 0, &[]);
+    raw::close(socket);
+    answer.map(|(yes, _)| yes)
 }
 
 /// Sends a request and waits for the answer, and a descriptor if there is one; `None` when the supervisor

@@ -55,7 +55,7 @@ enum Verdict {
     No,
     /// It cannot be told.
     Unknown,
-    /// The process is managed, and it was asked no more.
+    /// The process is managed, which is all that was asked for.
     Yes,
     /// Up to the space's thread.
     Pass(Arc<Link>),
