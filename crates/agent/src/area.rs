@@ -127,6 +127,8 @@ pub enum Doorbell {
     Mapping = 1,
     /// It has forked, or failed to.
     Forked = 2,
+    /// It is the child of a fork, and its program is about to run.
+    Born = 3,
 }
 
 /// Lets the supervisor get ready for what is announced; returns when it is.

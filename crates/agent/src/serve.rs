@@ -59,10 +59,18 @@ pub fn forget_parent() {
 
 /// Notes that a range is wiped in forked children.
 pub fn note_wiped(start: usize, len: usize) {
+    let (first, end) = (start as u64, (start + len) as u64);
+    let count = (WIPED_COUNT.load(Ordering::Acquire) as usize).min(WIPED_MAX);
+    let is_noted = WIPED[..count].iter().any(|[from, to]| {
+        from.load(Ordering::Acquire) <= first && end <= to.load(Ordering::Acquire)
+    });
+    if is_noted {
+        return;
+    }
     let at = WIPED_COUNT.fetch_add(1, Ordering::AcqRel) as usize;
     if at < WIPED_MAX {
-        WIPED[at][0].store(start as u64, Ordering::Release);
-        WIPED[at][1].store((start + len) as u64, Ordering::Release);
+        WIPED[at][0].store(first, Ordering::Release);
+        WIPED[at][1].store(end, Ordering::Release);
     }
     publish_wiped();
 }

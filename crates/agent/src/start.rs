@@ -83,6 +83,8 @@ extern "C" fn child() {
     if area::is_managed() && !(started && serve::await_ready()) {
         raw::die(b"pleat: a forked child cannot reach the supervisor; ending the process\n");
     }
+    // What the kernel left out of this child is to be looked up while its mappings are as the fork made them.
+    area::ring(area::Doorbell::Born);
 }
 
 /// The value of an environment variable.

@@ -10,7 +10,7 @@ mod memory;
 mod pagemap;
 mod process;
 
-pub use flags::is_wiped_on_fork;
+pub use flags::wiped_on_fork;
 pub use maps::{
     has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping, MappingKind,
     MapsReader,

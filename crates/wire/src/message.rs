@@ -84,8 +84,9 @@ pub struct Prepared {
 pub const DOORBELLS: usize = DOORBELL_KINDS * DOORBELL_PAGES;
 /// Doorbells of one kind.
 pub const DOORBELL_PAGES: usize = 10;
-/// Kinds of doorbells, in this order: a fork is about to come; a mapping was made; the fork is over.
-pub const DOORBELL_KINDS: usize = 3;
+/// Kinds of doorbells, in this order: a fork is about to come; a mapping was made; the fork is over; a child of
+/// a fork is about to run its program.
+pub const DOORBELL_KINDS: usize = 4;
 
 /// Making the userfaultfd failed.
 pub const STEP_USERFAULTFD: u32 = 1;

@@ -222,6 +222,54 @@ static void wipe_on_fork(struct region r) {
     must(madvise(r.base, r.pages / 2 * PAGE, MADV_KEEPONFORK) == 0);
 }
 
+/* The child gets what was wiped at the fork, whatever was so before and is so when it looks. */
+static void wipe_in_part_on_fork(struct region r) {
+    const size_t quarter = r.pages / 4, bytes = quarter * PAGE;
+    fill(r, 7);
+    must(madvise(r.base, 2 * bytes, MADV_WIPEONFORK) == 0);
+    must(madvise(page_at(r, quarter), bytes, MADV_KEEPONFORK) == 0);
+    push_out(r);
+    pid_t child = fork();
+    must(child >= 0);
+    if (child == 0) {
+        must(madvise(r.base, bytes, MADV_KEEPONFORK) == 0);
+        must(madvise(page_at(r, quarter), bytes, MADV_WIPEONFORK) == 0);
+        expect_zeros(r.base, quarter, "child, wiped quarter");
+        expect_pages(page_at(r, quarter), quarter, r.pages - quarter, 7, "child, kept quarters");
+        _exit(0);
+    }
+    expect(r, 7, "parent after MADV_KEEPONFORK of a part");
+    reap(child, "child");
+    must(madvise(r.base, bytes, MADV_KEEPONFORK) == 0);
+}
+
+static void *move_pages_to(void *from, void *to, size_t bytes) {
+    void *moved = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+    must(moved == to);
+    return moved;
+}
+
+static void wipe_what_was_moved(struct region r) {
+    const size_t half = r.pages / 2;
+    void *elsewhere = mmap(NULL, half * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must(elsewhere != MAP_FAILED);
+    fill(r, 8);
+    must(madvise(r.base, half * PAGE, MADV_WIPEONFORK) == 0);
+    push_out(r);
+    move_pages_to(r.base, elsewhere, half * PAGE);
+    pid_t child = fork();
+    must(child >= 0);
+    if (child == 0) {
+        expect_zeros(elsewhere, half, "child, wiped and moved");
+        expect_pages(page_at(r, half), half, half, 8, "child, beside what was moved");
+        _exit(0);
+    }
+    expect_pages(elsewhere, 0, half, 8, "parent, wiped and moved");
+    reap(child, "child");
+    move_pages_to(elsewhere, r.base, half * PAGE);
+    must(madvise(r.base, half * PAGE, MADV_KEEPONFORK) == 0);
+}
+
 static void dont_fork(struct region r) {
     fill(r, 5);
     must(madvise(r.base, r.pages / 2 * PAGE, MADV_DONTFORK) == 0);
@@ -254,6 +302,8 @@ void test_madvise(size_t pages) {
     struct region r = map_region(pages);
     free_lazily(r);
     wipe_on_fork(r);
+    wipe_in_part_on_fork(r);
+    wipe_what_was_moved(r);
     dont_fork(r);
     huge_pages(r);
 }

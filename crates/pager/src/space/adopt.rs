@@ -107,37 +107,4 @@ impl Space {
             .next_back()
             .is_some_and(|(_, e)| *e > start)
     }
-
-    /// In a forked child, before its program runs: what the parent had mapped but the child has not
-    /// (MADV_DONTFORK) must not be taken for the child's later mappings at the same place.
-    pub(super) fn drop_unmapped(&mut self, pid: i32) {
-        let Ok(mappings) = procfs::maps(pid) else {
-            return;
-        };
-        let mut at = 0;
-        let mut engine = self.shared.engine();
-        for mapping in &mappings {
-            if mapping.start > at {
-                self.origins.cut(at, mapping.start);
-                self.views.cut(at, mapping.start);
-                engine.forget(self.link.id, PageRange::of_addresses(at, mapping.start));
-            }
-            at = at.max(mapping.end);
-        }
-        let end = 1 << 47;
-        if at < end {
-            self.origins.cut(at, end);
-            self.views.cut(at, end);
-            engine.forget(self.link.id, PageRange::of_addresses(at, end));
-        }
-        drop(engine);
-        let mapped: Vec<(u64, u64)> = mappings.iter().map(|m| (m.start, m.end)).collect();
-        let ranges: Vec<(u64, u64)> = self.registered.iter().map(|(s, e)| (*s, *e)).collect();
-        for (start, end) in ranges {
-            let still = mapped.iter().any(|(s, e)| *s < end && *e > start);
-            if !still {
-                self.unregister(start, end);
-            }
-        }
-    }
 }

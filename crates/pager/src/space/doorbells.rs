@@ -9,6 +9,7 @@ pub(super) enum Doorbell {
     Fork,
     Mapping,
     Forked,
+    Born,
 }
 
 impl Space {
@@ -47,6 +48,7 @@ impl Space {
             0 => Some(Doorbell::Fork),
             1 => Some(Doorbell::Mapping),
             2 => Some(Doorbell::Forked),
+            3 => Some(Doorbell::Born),
             _ => None,
         }
     }

@@ -127,6 +127,10 @@ impl Space {
                 self.hold_commands();
                 self.answer(fault)?;
             }
+            Some(Doorbell::Born) => {
+                self.look_at_newborn()?;
+                self.answer(fault)?;
+            }
             _ => self.answer(fault)?,
         }
         Ok(())
@@ -195,7 +199,7 @@ impl Space {
         if let Some(doorbell) = self.doorbell(fault.page) {
             let later = match doorbell {
                 Doorbell::Fork => self.prepare_fork(fault),
-                Doorbell::Mapping | Doorbell::Forked => None,
+                Doorbell::Mapping | Doorbell::Forked | Doorbell::Born => None,
             };
             return match later {
                 Some(why) => Ok(Some(why)),

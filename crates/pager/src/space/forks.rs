@@ -2,13 +2,13 @@
 //! about a child's first faults.
 
 use super::faults::{Fault, Later};
+use super::newborn::Newborn;
 use super::standins::GiveBack;
 use super::{Ended, Space};
 use crate::shared::{lock, Link};
 use pleat_sys::process::Bell;
-use pleat_sys::procfs;
 use pleat_sys::uffd::{FillError, Uffd};
-use pleat_types::{PageRange, PAGE_SIZE};
+use pleat_types::PAGE_SIZE;
 use pleat_wire::uffd::Message;
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -16,8 +16,6 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a forked child may take to say who it is.
-const NAMELESS: Duration = Duration::from_secs(5);
 /// What a fork costs at once besides pages: the child's kernel structures and its staging ring, and
 /// its page tables here and in the kernel, as a share of what it has.
 const FORK_BYTES: u64 = 1 << 20;
@@ -116,7 +114,7 @@ impl Space {
             return Err(Ended);
         };
         let id = self.shared.engine().fork_space(self.link.id);
-        let wiped = self.wiped_for_child()?;
+        let maybe_wiped = self.maybe_wiped_in_child();
         self.link.children.fetch_add(1, Ordering::AcqRel);
         let parent = Some(Arc::downgrade(&self.link));
         let link = Arc::new(Link::new(id, 0, Uffd::new(child), bell, parent));
@@ -124,7 +122,8 @@ impl Space {
         let registered = self.registered.clone();
         self.protect_after_fork(&link);
         let mut space = Space::new(self.shared.clone(), link, run_max, registered);
-        space.maybe_wiped = wiped;
+        space.newborn = Some(Newborn { maybe_wiped });
+        lock(&space.link.take).held = true;
         space.beacon = self.beacon;
         space.origins = self.origins.clone();
         space.views = self.views.clone();
@@ -184,30 +183,6 @@ impl Space {
         Ok(())
     }
 
-    /// Ranges that were put under MADV_WIPEONFORK at some time: where they still are, they are empty in
-    /// the child. Whether they are is asked when the child touches them, of the child's own mappings.
-    fn wiped_for_child(&self) -> Result<Vec<PageRange>, Ended> {
-        let Some(agent) = &self.agent else {
-            return Ok(self.maybe_wiped.clone());
-        };
-        let control = agent.slots.ring.control();
-        let count = control.wiped_count.load(Ordering::Acquire) as usize;
-        if count > control.wiped.len() {
-            self.shared.fail(format!(
-                "a process uses MADV_WIPEONFORK on more than {} ranges and forks, which pleat \
-                 cannot follow",
-                control.wiped.len()
-            ));
-            return Err(Ended);
-        }
-        let range = |entry: &[std::sync::atomic::AtomicU64; 2]| {
-            let [start, end] = entry;
-            let (start, end) = (start.load(Ordering::Acquire), end.load(Ordering::Acquire));
-            PageRange::of_addresses(start, end.max(start))
-        };
-        Ok(control.wiped.iter().take(count).map(range).collect())
-    }
-
     /// Closes the userfaultfds of forks read but not followed: only when the job is over, for their
     /// processes would read zeros.
     pub(super) fn drop_children_unborn(&mut self) {
@@ -217,39 +192,6 @@ impl Space {
                 drop(unsafe { OwnedFd::from_raw_fd(child) });
             }
         }
-    }
-
-    /// In a forked child: a page in a range that its parent once had wiped on fork is empty if the
-    /// child's mapping says so.
-    pub(super) fn check_wiped(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
-        let hit = self
-            .maybe_wiped
-            .iter()
-            .position(|range| range.contains(fault.page));
-        let Some(at) = hit else { return Ok(None) };
-        let pid = self.link.pid.load(Ordering::Acquire);
-        if pid == 0 {
-            if fault.since.elapsed() > NAMELESS {
-                self.shared.fail(
-                    "a child forked without the C library uses memory under MADV_WIPEONFORK, \
-                     which pleat cannot follow"
-                        .into(),
-                );
-                return Err(Ended);
-            }
-            return Ok(Some(Later::Leaving));
-        }
-        let range = self.maybe_wiped[at];
-        match procfs::is_wiped_on_fork(pid, fault.page.address()) {
-            Ok(true) => {
-                self.origins.cut(range.start.address(), range.end.address());
-                self.shared.engine().forget(self.link.id, range);
-            }
-            Ok(false) => {}
-            Err(_) => return Err(Ended),
-        }
-        self.maybe_wiped.swap_remove(at);
-        Ok(None)
     }
 
     /// Fills the beacon or a doorbell with a word, one page at a time: a doorbell filled ahead would not
@@ -264,9 +206,12 @@ impl Space {
         self.conclude(fault, filled, 1, true)
     }
 
-    /// Holds commands back while a fork is announced or the agent has files to map again, and no longer.
+    /// Holds commands back while a fork is announced, the agent has files to map again, or what this child has is
+    /// not yet known, and no longer.
     pub(super) fn hold_commands(&mut self) {
-        lock(&self.link.take).held = self.forks.hold() || self.giving_back != GiveBack::Idle;
+        let is_unknown = self.newborn.is_some();
+        lock(&self.link.take).held =
+            self.forks.hold() || self.giving_back != GiveBack::Idle || is_unknown;
     }
 }
 

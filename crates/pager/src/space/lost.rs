@@ -21,8 +21,8 @@ impl Space {
         self.given_up.is_some_and(|at| at.elapsed() < GIVING_UP)
     }
 
-    /// A command found no page where one was thought to be. Rightly so, if the mapping is gone (no
-    /// event of that may have been read yet), or was wiped by the fork, or the page was given up.
+    /// A command found no page where one was thought to be. Rightly so, if it is not thought to be there any
+    /// more, or the mapping is gone (no event of that may have been read yet), or the page was given up.
     pub(super) fn check_gone(&self, page: PageNo) -> Result<(), Ended> {
         let probe = || {
             let (address, len) = (page.address(), PAGE_SIZE as u64);
@@ -30,8 +30,8 @@ impl Space {
             // nothing is registered.
             self.link.uffd.protect(address, len, false).is_ok()
         };
-        let may_be_wiped = self.maybe_wiped.iter().any(|range| range.contains(page));
-        if self.gives_up() || may_be_wiped || !probe() {
+        let is_wanted = || self.shared.engine().is_leaving(self.link.id, page);
+        if self.gives_up() || !is_wanted() || !probe() {
             return Ok(());
         }
         Err(self.lost(page))

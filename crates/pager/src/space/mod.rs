@@ -31,6 +31,7 @@ pub(crate) mod files;
 mod forks;
 mod lost;
 mod neighbours;
+mod newborn;
 mod origins;
 pub(crate) mod reads;
 mod sleepers;
@@ -47,12 +48,13 @@ use effort::Effort;
 use faults::Fault;
 use files::FileReads;
 use forks::Forks;
+use newborn::Newborn;
 use origins::Origins;
 use pleat_codec::PageKind;
 use pleat_engine::{FillPlan, Refusal, BLOCK_PAGES};
 use pleat_sys::channel::Received;
 use pleat_sys::process::{readable, relax, wait};
-use pleat_types::{PageNo, PageRange, PAGE_SIZE};
+use pleat_types::{PageNo, PAGE_SIZE};
 use pleat_wire::message::{self, Taken, Word};
 use pleat_wire::uffd::Message;
 use reads::Reads;
@@ -118,8 +120,8 @@ pub struct Space {
     agent_gone: bool,
     /// When pages were last reported to be given up.
     given_up: Option<Instant>,
-    /// Ranges that may be wiped in this forked child; checked at the first fault in each.
-    maybe_wiped: Vec<PageRange>,
+    /// What is not yet known of this forked child, until its program runs.
+    newborn: Option<Newborn>,
     /// The beacon page: the agent's, or, before there is one in a forked child, the parent's, where
     /// the child's agent looks for the name of its space.
     beacon: Option<PageNo>,
@@ -173,7 +175,7 @@ impl Space {
             agent_gone: false,
             agent_calls: false,
             given_up: None,
-            maybe_wiped: Vec::new(),
+            newborn: None,
             beacon: None,
         }
     }
@@ -240,7 +242,6 @@ impl Space {
         let mail = std::mem::take(&mut *lock(&self.link.mail));
         if let Some(pid) = mail.process {
             self.process = pleat_sys::process::pidfd(pid).ok();
-            self.drop_unmapped(pid);
         }
         if let Some(agent) = mail.agent {
             self.beacon = Some(agent.beacon);

@@ -10,8 +10,7 @@ impl Space {
     /// was read since it was looked up, so rules 1 and 2 hold for them as they do for it. What cannot be filled
     /// just now stays away.
     pub(super) fn bring_neighbours(&mut self, page: PageNo) -> Result<(), Ended> {
-        // Each such range is checked when a fault hits it; a block may reach into the next.
-        if !self.maybe_wiped.is_empty() {
+        if !self.may_bring_neighbours() {
             return Ok(());
         }
         loop {

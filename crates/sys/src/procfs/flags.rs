@@ -1,34 +1,32 @@
-//! Flags of one mapping, from /proc/PID/smaps. Dear (the kernel walks the page tables of everything
-//! before it), so only for the rare question that nothing else answers.
+//! Flags of mappings, from /proc/PID/smaps. Dear (the kernel walks all page tables), so only for the rare
+//! question that nothing else answers.
 
 use super::Pid;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
-/// Whether the mapping of `pid` that holds `address` is wiped in forked children (MADV_WIPEONFORK).
-/// `false` also when nothing is mapped there.
+/// The mappings of `pid` that are wiped in forked children (MADV_WIPEONFORK), as `(start, end)`, ascending.
 ///
 /// # Errors
 /// The process has ended or may not be looked at.
-pub fn is_wiped_on_fork(pid: Pid, address: u64) -> io::Result<bool> {
+pub fn wiped_on_fork(pid: Pid) -> io::Result<Vec<(u64, u64)>> {
     let smaps = BufReader::new(File::open(format!("/proc/{pid}/smaps"))?);
-    find_flag(smaps, address, "wf")
+    with_flag(smaps, "wf")
 }
 
-fn find_flag(smaps: impl BufRead, address: u64, flag: &str) -> io::Result<bool> {
-    let mut inside = false;
+fn with_flag(smaps: impl BufRead, flag: &str) -> io::Result<Vec<(u64, u64)>> {
+    let mut found = Vec::new();
+    let mut mapping = None;
     for line in smaps.lines() {
         let line = line?;
-        if let Some((start, end)) = bounds(&line) {
-            if start > address {
-                return Ok(false);
-            }
-            inside = address < end;
-        } else if let (true, Some(flags)) = (inside, line.strip_prefix("VmFlags:")) {
-            return Ok(flags.split_whitespace().any(|found| found == flag));
+        if let Some(bounds) = bounds(&line) {
+            mapping = Some(bounds);
+        } else if let Some(flags) = line.strip_prefix("VmFlags:") {
+            let has_flag = flags.split_whitespace().any(|name| name == flag);
+            found.extend(mapping.take().filter(|_| has_flag));
         }
     }
-    Ok(false)
+    Ok(found)
 }
 
 /// `55d0c0000000-55d0c0021000 rw-p ...`; other lines have a name and a colon first.
@@ -50,21 +48,28 @@ VmFlags: rd wr mr mw me ac sd
 7f0000000000-7f0000002000 rw-p 00000000 00:00 0
 Rss:                   4 kB
 VmFlags: rd wr mr mw me ac wf sd
+7f0000002000-7f0000003000 rw-p 00000000 00:00 0
+Rss:                   4 kB
+VmFlags: rd wr mr mw me ac sd
 ";
 
     #[test]
-    fn the_flag_is_that_of_the_mapping_that_holds_the_address() {
-        let wiped = |address| find_flag(SMAPS.as_bytes(), address, "wf").unwrap();
-        assert!(!wiped(0x55d0_c000_1000));
-        assert!(wiped(0x7f00_0000_1fff));
-        assert!(!wiped(0x7f00_0000_2000), "nothing is mapped there");
-        assert!(!wiped(0x6000_0000_0000), "between two mappings");
+    fn mappings_with_the_flag_are_found_and_no_others() {
+        let wiped = with_flag(SMAPS.as_bytes(), "wf").unwrap();
+        assert_eq!(wiped, [(0x7f00_0000_0000, 0x7f00_0000_2000)]);
     }
 
     #[test]
     fn an_ordinary_mapping_of_ours_is_not_wiped() {
         let local = 0u8;
         let address = std::ptr::from_ref(&local) as u64;
-        assert!(!is_wiped_on_fork(std::process::id() as Pid, address).unwrap());
+        let wiped = wiped_on_fork(std::process::id() as Pid).unwrap();
+        assert!(!wiped.iter().any(|(s, e)| (*s..*e).contains(&address)));
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        let error = wiped_on_fork(Pid::MAX).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }
