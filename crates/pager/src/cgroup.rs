@@ -18,6 +18,8 @@ pub struct Files {
     pub bytes: u64,
     /// How many pages were read again soon after they were dropped, so far.
     pub reread_pages: u64,
+    /// Bytes written to files and not yet on the disk: the kernel cannot drop these.
+    pub unwritten_bytes: u64,
 }
 
 /// The counters of a limited cgroup.
@@ -70,9 +72,12 @@ impl Gauge {
         };
         // cgroup v1 has groups below under a name of its own.
         let reread = value("total_workingset_refault_file");
+        let dirty = value("total_dirty").or_else(|| value("file_dirty"));
+        let being_written = value("total_writeback").or_else(|| value("file_writeback"));
         Some(Files {
             bytes: stat.lines().filter_map(file_bytes).sum(),
             reread_pages: reread.or_else(|| value("workingset_refault_file"))?,
+            unwritten_bytes: dirty.unwrap_or(0) + being_written.unwrap_or(0),
         })
     }
 

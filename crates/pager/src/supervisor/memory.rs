@@ -65,7 +65,7 @@ impl Supervisor<'_> {
         let lent = self.cache_room.lend(Instant::now(), || {
             let files = gauge?.files()?;
             group_files.note(files);
-            Some(files.reread_pages)
+            Some(files)
         });
         let room = self.job.budget_bytes - self.engine_budget;
         // Mapped files are page cache: they have its room first. What others are charged for needs none.
