@@ -143,9 +143,9 @@ impl Space {
 
     /// A child that is just being killed cannot be looked at; with any other, nobody knows what it has.
     fn cannot_look(&self, error: &io::Error) -> Ended {
+        let pid = self.link.pid.load(Ordering::Acquire);
         let is_gone = matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT));
-        if !is_gone {
-            let pid = self.link.pid.load(Ordering::Acquire);
+        if !is_gone || pid == 0 {
             self.shared.fail(format!(
                 "cannot read what the forked process {pid} has mapped: {error}"
             ));
