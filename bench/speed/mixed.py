@@ -35,12 +35,12 @@ def start_server(out):
     path = os.path.join(out, "redis.sock")
     options = ["--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no", "--dir", out]
     server = subprocess.Popen(["redis-server", *options], stdout=subprocess.DEVNULL)
-    while not os.path.exists(path):
+    client = socket.socket(socket.AF_UNIX)
+    # Its socket is there before it listens.
+    while client.connect_ex(path) != 0:
         if server.poll() is not None:
             sys.exit("redis-server did not start")
         time.sleep(0.05)
-    client = socket.socket(socket.AF_UNIX)
-    client.connect(path)
     return server, client, client.makefile("rb")
 
 
