@@ -21,6 +21,8 @@ use crate::BodyId;
 const SLACK_PART: u32 = 8;
 /// What a landed page costs beside its bytes.
 const ENTRY_BYTES: u64 = 64;
+/// Outdated entries of the list tolerated whatever the number of pages.
+const OUTDATED_MIN: usize = 64;
 /// The share of pages read ahead that were used is a running mean over about so many.
 const WEIGHT: u32 = 32;
 /// Where less than this share is used, nothing is read ahead...
@@ -38,9 +40,13 @@ struct Landed {
 
 /// Pages just read.
 ///
-/// `bytes() <= max_bytes`, but for one page
+/// ```text
+/// bytes() <= max_bytes, but for one page
+/// pages <= oldest_first <= 2 * pages + OUTDATED_MIN
+/// ```
 pub(crate) struct Landing {
     pages: HashMap<BodyId, Landed>,
+    /// Each page once with its stamp, and outdated entries of pages that were taken out of turn.
     oldest_first: VecDeque<(BodyId, u64)>,
     bytes: u64,
     max_bytes: u64,
@@ -144,18 +150,24 @@ impl Landing {
             return false;
         };
         self.bytes -= page.bytes.len() as u64 + ENTRY_BYTES;
-        // The list is cut from the front only; nobody waits for what it names in vain.
-        while let Some(&(first, stamp)) = self.oldest_first.front() {
-            if self
-                .pages
-                .get(&first)
-                .is_some_and(|page| page.stamp == stamp)
-            {
-                break;
-            }
+        self.sweep();
+        page.is_ahead
+    }
+
+    /// Takes outdated entries out of the list: those at its old end always, the others when there are many. One
+    /// page that nobody ever asks for would keep all that came after it.
+    fn sweep(&mut self) {
+        let pages = &self.pages;
+        let is_there = |&(body, stamp): &(BodyId, u64)| {
+            let page = pages.get(&body);
+            page.is_some_and(|page| page.stamp == stamp)
+        };
+        while self.oldest_first.front().is_some_and(|one| !is_there(one)) {
             self.oldest_first.pop_front();
         }
-        page.is_ahead
+        if self.oldest_first.len() > 2 * pages.len() + OUTDATED_MIN {
+            self.oldest_first.retain(is_there);
+        }
     }
 
     /// The body is not wanted any more.
@@ -186,11 +198,46 @@ impl Landing {
         let bytes: u64 = bytes
             .map(|page| page.bytes.len() as u64 + ENTRY_BYTES)
             .sum();
-        bytes == self.bytes && self.oldest_first.len() >= self.pages.len()
+        let (pages, listed) = (self.pages.len(), self.oldest_first.len());
+        bytes == self.bytes && (pages..=2 * pages + OUTDATED_MIN).contains(&listed)
     }
 
     /// Bodies that have landed.
     pub(crate) fn bodies(&self) -> impl Iterator<Item = BodyId> + '_ {
         self.pages.keys().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_nobody_asks_for_does_not_keep_the_places_of_those_after_it() {
+        let mut landing = Landing::new(1 << 20, 128 << 10);
+        landing.add(BodyId(0), &[1; 100], true);
+        for body in 1..10_000 {
+            landing.add(BodyId(body), &[1; 100], true);
+            landing.remove(BodyId(body), true);
+            assert!(landing.is_valid());
+        }
+        assert!(landing.oldest_first.capacity() < 1000);
+        assert_eq!(landing.get(BodyId(0)), Some(&[1; 100][..]));
+    }
+
+    #[test]
+    fn pages_are_dropped_in_the_order_they_came_also_among_outdated_entries() {
+        let mut landing = Landing::new(5 * (100 + ENTRY_BYTES), 128 << 10);
+        for body in 0..5 {
+            landing.add(BodyId(body), &[1; 100], true);
+        }
+        landing.remove(BodyId(1), true);
+        landing.add(BodyId(1), &[1; 100], true);
+        landing.add(BodyId(5), &[1; 100], true);
+        let left: Vec<bool> = (0..6).map(|b| landing.get(BodyId(b)).is_some()).collect();
+        assert_eq!(left, [false, true, true, true, true, true]);
+        landing.add(BodyId(6), &[1; 100], true);
+        assert!(landing.get(BodyId(2)).is_none() && landing.get(BodyId(1)).is_some());
+        assert!(landing.is_valid());
     }
 }
