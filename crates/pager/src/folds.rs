@@ -1,7 +1,8 @@
 //! The queue of pages to fold.
 
 use crate::profile::Profile;
-use crate::shared::{lock, Slots};
+use crate::rings::Slots;
+use crate::shared::lock;
 use pleat_codec::PageKind;
 use pleat_engine::BodyId;
 use pleat_types::{PageNo, SpaceId};

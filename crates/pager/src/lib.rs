@@ -34,6 +34,7 @@ mod profile;
 mod reclaim;
 mod record;
 mod report;
+mod rings;
 mod shared;
 mod space;
 mod standins;
@@ -56,5 +57,6 @@ pub use profile::{
 };
 pub use reclaim::kick;
 pub use report::{Hits, Live, Report};
-pub use shared::{Holder, Parts, Shared, Slots, RING_FRAMES_MAX};
+pub use rings::{Slots, RING_FRAMES_MAX};
+pub use shared::{Holder, Parts, Shared};
 pub use strain::Strain;

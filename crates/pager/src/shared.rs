@@ -10,24 +10,20 @@ use crate::meters::Meters;
 use crate::pace::Pace;
 use crate::profile::{Profile, Stopwatch};
 use crate::record::Recorder;
+use crate::rings::{Rings, Slots};
 use crate::store::SwapStore;
 use pleat_codec::Choice;
 use pleat_engine::Engine;
 use pleat_sys::channel::Channel;
 use pleat_sys::process::{readable, wait, Bell};
-use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
-use pleat_types::{PageNo, SpaceId, StagingSlot};
+use pleat_types::{PageNo, SpaceId};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
-
-/// Frames of one staging ring at most: a slot number is ring number and frame number.
-pub const RING_FRAMES_MAX: u32 = 1 << RING_BITS;
-const RING_BITS: u32 = 9;
 
 /// Everything the threads of one job share.
 pub struct Shared {
@@ -69,8 +65,8 @@ pub struct Shared {
     pub holders: RwLock<Vec<Arc<dyn Holder>>>,
     /// Managed address spaces by process.
     pub by_pid: Mutex<HashMap<i32, Arc<Link>>>,
-    /// Staging rings by number; a ring lives as long as a space or a staged page needs it.
-    pub rings: RwLock<Vec<Weak<Slots>>>,
+    /// Staging rings; a ring lives as long as a space or a staged page needs it.
+    pub rings: Rings,
     /// What is counted outside the engine.
     pub meters: Meters,
     /// Space threads that wait for memory.
@@ -148,7 +144,7 @@ impl Shared {
             links: Mutex::new(Vec::new()),
             holders: RwLock::new(Vec::new()),
             by_pid: Mutex::new(HashMap::new()),
-            rings: RwLock::new(Vec::new()),
+            rings: Rings::default(),
             meters: Meters::default(),
             starving: AtomicU64::new(0),
             swap_error: Mutex::new(None),
@@ -210,29 +206,6 @@ impl Shared {
     /// Whether the job is over.
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
-    }
-
-    /// The ring frame that `slot` names, while a staged page keeps its ring alive.
-    pub fn with_slot<T>(&self, slot: StagingSlot, use_it: impl FnOnce(&[u8; 4096]) -> T) -> T {
-        let rings = self.rings.read().unwrap_or_else(PoisonError::into_inner);
-        let slots = rings[(slot.0 >> RING_BITS) as usize].upgrade();
-        let slots = slots.expect("a staged page's fold job keeps its ring");
-        use_it(slots.ring.frame(slot.0 & (RING_FRAMES_MAX - 1)))
-    }
-
-    /// Registers a ring and makes its slots.
-    pub fn add_ring(&self, ring: Ring) -> Arc<Slots> {
-        let mut rings = self.rings.write().unwrap_or_else(PoisonError::into_inner);
-        let number = rings.len() as u32;
-        let frames = ring.frames();
-        let slots = Arc::new(Slots {
-            ring,
-            number,
-            free: Mutex::new((0..frames).rev().collect()),
-            touched: AtomicU64::new(0),
-        });
-        rings.push(Arc::downgrade(&slots));
-        slots
     }
 
     /// Bytes of staging memory that exist because they were touched.
@@ -305,46 +278,6 @@ pub trait Holder: Send + Sync {
 
     /// Pages that the kernel has dropped by itself so far, before they could be taken (see [`crate::Strain`]).
     fn lost_pages(&self) -> u64;
-}
-
-/// A staging ring and its free frames.
-pub struct Slots {
-    /// The shared memory.
-    pub ring: Ring,
-    number: u32,
-    free: Mutex<Vec<u32>>,
-    /// Highest number of frames ever in use: frames above were never touched.
-    touched: AtomicU64,
-}
-
-impl Slots {
-    /// Free frames.
-    pub fn available(&self) -> usize {
-        lock(&self.free).len()
-    }
-
-    /// Bytes of shared memory that exist because they were touched.
-    pub fn touched_bytes(&self) -> u64 {
-        (1 + self.touched.load(Ordering::Relaxed)) * 4096
-    }
-
-    /// Takes a free frame.
-    pub fn claim(&self) -> Option<u32> {
-        let frame = lock(&self.free).pop()?;
-        self.touched
-            .fetch_max(u64::from(frame) + 1, Ordering::Relaxed);
-        Some(frame)
-    }
-
-    /// Gives a frame back.
-    pub fn release(&self, frame: u32) {
-        lock(&self.free).push(frame);
-    }
-
-    /// The name of a frame for the engine.
-    pub fn name(&self, frame: u32) -> StagingSlot {
-        StagingSlot(self.number << RING_BITS | frame)
-    }
 }
 
 /// An agent that is ready for commands.

@@ -33,7 +33,8 @@
 mod evict;
 
 use crate::files::Origin;
-use crate::shared::{lock, Link, Shared, Slots};
+use crate::rings::Slots;
+use crate::shared::{lock, Link, Shared};
 use pleat_sys::lease::{self, Lease, LeaseCalls};
 use pleat_sys::memory_file::MemoryFile;
 use pleat_sys::process::{readable, wait, Bell};
@@ -196,7 +197,7 @@ impl StandIns {
             space: shared.engine().add_file(),
             files: Mutex::default(),
             next: Mutex::new(PageNo(0)),
-            slots: shared.add_ring(ring),
+            slots: shared.rings.add(ring),
             bell,
             chosen: Mutex::default(),
             is_busy: AtomicBool::new(false),

@@ -132,7 +132,7 @@ impl Evictor {
         let ring = Ring::private(RING_FRAMES_MAX)?;
         let shared = cached.shared.clone();
         let evictor = Arc::new(Evictor {
-            slots: shared.add_ring(ring),
+            slots: shared.rings.add(ring),
             cached,
             is_busy: AtomicBool::new(false),
             chosen: Mutex::default(),

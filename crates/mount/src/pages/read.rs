@@ -226,6 +226,7 @@ impl Cached {
     fn copy_staged(&self, slot: StagingSlot, bytes: &mut Vec<u8>) -> usize {
         let start = bytes.len();
         self.shared
+            .rings
             .with_slot(slot, |page| bytes.extend_from_slice(page));
         start
     }

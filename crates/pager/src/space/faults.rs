@@ -469,7 +469,9 @@ impl Space {
 pub(super) fn copy_staged(shared: &Shared, plan: &FillPlan, pages: &mut [u8]) {
     for (item, page) in plan.items.iter().zip(pages.chunks_exact_mut(PAGE_SIZE)) {
         if let FillItem::Staged(slot) = item {
-            shared.with_slot(*slot, |frame| page.copy_from_slice(frame));
+            shared
+                .rings
+                .with_slot(*slot, |frame| page.copy_from_slice(frame));
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use super::Supervisor;
 use crate::census::Stage;
-use crate::shared::{lock, AgentLink, Link, RING_FRAMES_MAX};
+use crate::rings::RING_FRAMES_MAX;
+use crate::shared::{lock, AgentLink, Link};
 use crate::space::Space;
 use pleat_sys::channel::{Channel, Received};
 use pleat_sys::process::{hurry, relax, relax_like, Bell};
@@ -221,7 +222,7 @@ impl Supervisor<'_> {
             }
         };
         self.shared.meters.managed_processes.add(1);
-        let slots = self.shared.add_ring(ring);
+        let slots = self.shared.rings.add(ring);
         let (thread, own) = process.agent;
         relax_like(thread, pid);
         let agent = AgentLink {
