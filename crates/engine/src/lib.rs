@@ -248,7 +248,13 @@ impl Engine {
     /// just read.
     fn tracked_bytes(&self) -> u64 {
         let pages = self.pages.present() + self.cache.bodies.counts().staged;
-        pages * PAGE_SIZE as u64 + self.cache.cache_bytes() + self.cache.landing.bytes()
+        pages * PAGE_SIZE as u64 + self.kept_bytes()
+    }
+
+    /// Bytes of the driver's own memory that hold compressed pages: the compressed cache with its metadata, and
+    /// what was just read.
+    pub fn kept_bytes(&self) -> u64 {
+        self.cache.cache_bytes() + self.cache.landing.bytes()
     }
 
     fn next_stamp(&mut self) -> u64 {

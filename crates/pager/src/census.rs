@@ -77,6 +77,8 @@ pub struct Reading {
     pub bytes: u64,
     /// Of these, of mapped files.
     pub file_bytes: u64,
+    /// Of these, of the supervisor and its helpers.
+    pub own_bytes: u64,
     /// Read just now; otherwise an estimate from an earlier sample, to be trusted only upwards.
     pub is_exact: bool,
 }
@@ -179,6 +181,7 @@ impl Census {
             return Reading {
                 bytes: total,
                 file_bytes,
+                own_bytes: own,
                 is_exact: true,
             };
         }
@@ -194,6 +197,7 @@ impl Census {
         Reading {
             bytes: total.max(total_then + machine.saturating_sub(machine_then)),
             file_bytes,
+            own_bytes: own,
             is_exact: sampling,
         }
     }

@@ -60,6 +60,8 @@ meters! {
     urgent_faults,
     /// Most bytes in use at once: resident memory of the job, compressed cache, staging, supervisor.
     peak_bytes,
+    /// Most bytes that pleat itself had at once beside what it keeps compressed: tables, buffers, stacks.
+    own_peak_bytes,
     /// Microseconds of CPU time spent compressing.
     fold_us,
     /// Pages put in place because a neighbour came back, and they were likely to be wanted soon.

@@ -56,7 +56,10 @@ impl Supervisor<'_> {
         self.note_forks();
         let budget = self.job.budget_bytes;
         let near = self.used_bytes > budget / 2;
-        let granted = self.shared.engine().granted_pages();
+        let (granted, kept) = {
+            let engine = self.shared.engine();
+            (engine.granted_pages(), engine.kept_bytes())
+        };
         // Before the rest is measured: what is granted from now on is added below.
         let (held, lost) = self.shared.held();
         let reading = self.census.measure(near, self.keeper);
@@ -87,6 +90,9 @@ impl Supervisor<'_> {
         }
         let (free, wanted, write) = {
             let mut engine = self.shared.engine();
+            // It may have come or gone meanwhile.
+            let own = reading.own_bytes.saturating_sub(kept.max(engine.kept_bytes()));
+            self.shared.meters.own_peak_bytes.raise(own);
             let set_aside = self.shared.set_aside_bytes.load(Ordering::Relaxed);
             // Pages that cannot be taken must be somewhere: they have the page cache's room first.
             let stuck_bytes = engine.stuck_pages() * PAGE_SIZE as u64;
