@@ -14,8 +14,8 @@
 #   memtester   a few of its patterns a round, on memory that is not locked.
 #
 # A line for each round of a lane, a verdict at the end. Fails when a program does, or finds wrong memory,
-# or is killed at its limit, or when a swap file grows beyond its bound. Exit status 77 and a line SKIP
-# where it cannot run at all.
+# or is killed at its limit, or when a swap file or pleat itself grows beyond its bound. Exit status 77 and a
+# line SKIP where it cannot run at all.
 set -euo pipefail
 
 minutes=${1:-30}
@@ -183,7 +183,9 @@ figure() { sed -n 's/.*"'"$2"'": *\([0-9][0-9]*\).*/\1/p' "$work/$1.json" | head
 
 # check LANE STATUS: why the round is a failure; nothing if it is not.
 check() {
-    local lane=$1 status=$2 bound=$((6 * budget_mb[$1] * 1024 * 1024)) high killed=0 group
+    local lane=$1 status=$2 bound=$((6 * budget_mb[$1] * 1024 * 1024)) high killed=0 group own
+    # A table entry for each page, and what pleat needs for any job.
+    local own_bound=$(((8 + 4 * budget_mb[$1] / 16) * 1024 * 1024))
     group=$(group_of "$lane")
     [ ! -d "$group" ] || killed=$(sed -n 's/^oom_kill //p' "$group/$kills")
     if [ "$killed" != 0 ]; then
@@ -198,20 +200,27 @@ check() {
         echo "did not say '$success'"
     else
         high=$(figure "$lane" swap_high_water_bytes)
-        [ "${high:-$((bound + 1))}" -le "$bound" ] || echo "swap file of ${high:-?} bytes, $bound allowed"
+        own=$(figure "$lane" own_peak_bytes)
+        if [ "${high:-$((bound + 1))}" -gt "$bound" ]; then
+            echo "swap file of ${high:-?} bytes, $bound allowed"
+        elif [ "${own:-$((own_bound + 1))}" -gt "$own_bound" ]; then
+            echo "pleat itself had ${own:-?} bytes, $own_bound allowed"
+        fi
     fi
 }
 
 # report LANE ROUND WHAT: one line.
 report() {
-    local lane=$1 pages high collected moved gc=
+    local lane=$1 pages high collected moved gc= own
+    own=$(figure "$lane" own_peak_bytes)
     pages=$(figure "$lane" written_pages)
     high=$(figure "$lane" swap_high_water_bytes)
     collected=$(figure "$lane" collected_clusters)
     moved=$(figure "$lane" moved_pages)
     [ -z "$collected" ] || gc="  collected $collected units, moved ${moved:-0} pages"
-    printf '%5d s  %-9s %3d  %-22s %8d pages written, file %4d of %4d MB%s\n' \
-        $((EPOCHSECONDS - began)) "$lane" "$2" "$3" "$pages" $((high >> 20)) $((6 * budget_mb[$lane])) "$gc"
+    printf '%5d s  %-9s %3d  %-22s %8d pages written, file %4d of %4d MB, pleat itself %2d MB%s\n' \
+        $((EPOCHSECONDS - began)) "$lane" "$2" "$3" "$pages" $((high >> 20)) $((6 * budget_mb[$lane])) \
+        $((own >> 20)) "$gc"
     echo "$lane $pages $((high >> 20)) ${collected:-0} ${moved:-0}" >>"$work/rounds"
 }
 

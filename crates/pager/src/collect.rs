@@ -169,6 +169,9 @@ impl Collection {
             .map(|(item, range)| (*item, &self.bytes[range.clone()]))
             .collect();
         let planned = shared.engine().plan_move(&found, plan);
+        drop(found);
+        // Of pages that compress well a cluster holds thousands, and the next collection may be a long way off.
+        (self.items, self.bytes, self.found) = (Vec::new(), Vec::new(), Vec::new());
         self.stage = match planned {
             true => Stage::Writing,
             false => Stage::Idle,

@@ -241,15 +241,12 @@ impl<'a> Writer<'a> {
             }
         };
         self.shared.engine().write_done(&write.plan, outcome);
-        if write
-            .plan
-            .items
-            .iter()
-            .any(|item| item.moved_from.is_some())
-        {
-            self.collection.end(self.shared);
+        let mut items = write.plan.items.iter();
+        match items.any(|item| item.moved_from.is_some()) {
+            // What it moved may be thousands of pages: its memory is not kept.
+            true => self.collection.end(self.shared),
+            false => self.plans.push(write.plan),
         }
-        self.plans.push(write.plan);
         self.shared.feed_starving();
         reclaim::kick(self.shared);
     }

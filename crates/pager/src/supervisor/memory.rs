@@ -91,7 +91,9 @@ impl Supervisor<'_> {
         let (free, wanted, write) = {
             let mut engine = self.shared.engine();
             // It may have come or gone meanwhile.
-            let own = reading.own_bytes.saturating_sub(kept.max(engine.kept_bytes()));
+            let own = reading
+                .own_bytes
+                .saturating_sub(kept.max(engine.kept_bytes()));
             self.shared.meters.own_peak_bytes.raise(own);
             let set_aside = self.shared.set_aside_bytes.load(Ordering::Relaxed);
             // Pages that cannot be taken must be somewhere: they have the page cache's room first.
