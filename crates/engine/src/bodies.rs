@@ -7,6 +7,7 @@ use pleat_backing::Extent;
 use pleat_store::Handle;
 use pleat_types::{CodecId, PageNo, SpaceId, StagingSlot};
 
+use crate::body::Body;
 use crate::BodyId;
 
 /// A page of a file.
@@ -177,19 +178,6 @@ impl BodyCounts {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Body {
-    state: BodyState,
-    /// Page table entries that name this body, and clean resident pages whose copy it is.
-    references: u32,
-    /// When its page left memory, on the engine's clock.
-    left_at: u64,
-    /// How long the page had been unused then.
-    unused_for: u32,
-    /// Whether its page is away, as far as LRU distances are concerned.
-    counted: bool,
-}
-
 /// All bodies, in a slab: a number is used again once its body is free.
 #[derive(Default)]
 pub(crate) struct Bodies {
@@ -205,15 +193,8 @@ pub(crate) struct Bodies {
 impl Bodies {
     /// A new staged body with that many references.
     pub(crate) fn create(&mut self, slot: StagingSlot, references: u32) -> BodyId {
-        let state = BodyState::Staged(slot);
-        let body = Body {
-            state,
-            references,
-            left_at: 0,
-            unused_for: 0,
-            counted: false,
-        };
-        self.counts.add(state);
+        let body = Body::new(slot, references);
+        self.counts.add(body.state());
         match self.free.pop() {
             Some(index) => {
                 self.slab[index as usize] = body;
@@ -229,11 +210,13 @@ impl Bodies {
     }
 
     pub(crate) fn state(&self, body: BodyId) -> BodyState {
-        self.slab[body.0 as usize].state
+        self.slab[body.0 as usize].state()
     }
 
     pub(crate) fn set_state(&mut self, body: BodyId, state: BodyState) {
-        let before = std::mem::replace(&mut self.slab[body.0 as usize].state, state);
+        let packed = &mut self.slab[body.0 as usize];
+        let before = packed.state();
+        packed.set_state(state);
         assert!(before != BodyState::Free, "{body:?} is free");
         self.counts.subtract(before);
         self.counts.add(state);
@@ -276,7 +259,7 @@ impl Bodies {
 
     /// When its page left memory.
     pub(crate) fn left_at(&self, body: BodyId) -> u64 {
-        self.slab[body.0 as usize].left_at
+        self.slab[body.0 as usize].left_at()
     }
 
     /// How long its page had been unused when it left memory, on that clock.
@@ -287,24 +270,26 @@ impl Bodies {
     /// Its page, last used at `used_at`, leaves memory at this time; to be counted.
     pub(crate) fn count_from(&mut self, body: BodyId, now: u64, used_at: u64) {
         let body = &mut self.slab[body.0 as usize];
-        (body.left_at, body.counted) = (now, true);
+        body.count_from(now);
         body.unused_for = u32::try_from(now.saturating_sub(used_at)).unwrap_or(u32::MAX);
     }
 
     /// Its page is not away any more, or others count it: since when it was, if it was counted.
     pub(crate) fn end_count(&mut self, body: BodyId) -> Option<u64> {
         let body = &mut self.slab[body.0 as usize];
-        std::mem::take(&mut body.counted).then_some(body.left_at)
+        let was_counted = body.is_counted();
+        body.end_count();
+        was_counted.then_some(body.left_at())
     }
 
     /// Whether its page is away.
     pub(crate) fn is_counted(&self, body: BodyId) -> bool {
-        self.slab[body.0 as usize].counted
+        self.slab[body.0 as usize].is_counted()
     }
 
     /// Bodies whose page is counted as away.
     pub(crate) fn counted(&self) -> u64 {
-        self.slab.iter().filter(|body| body.counted).count() as u64
+        self.slab.iter().filter(|body| body.is_counted()).count() as u64
     }
 
     /// Bytes of the tables.
@@ -339,8 +324,8 @@ impl Bodies {
     pub(crate) fn all(&self) -> impl Iterator<Item = (BodyId, BodyState)> + '_ {
         let numbered = self.slab.iter().enumerate();
         numbered
-            .filter(|(_, body)| body.state != BodyState::Free)
-            .map(|(index, body)| (BodyId(index as u32), body.state))
+            .map(|(index, body)| (BodyId(index as u32), body.state()))
+            .filter(|(_, state)| *state != BodyState::Free)
     }
 
     /// Whether the counts are right, the free list complete, and only bodies that somebody still

@@ -48,6 +48,7 @@
 
 mod blocks;
 mod bodies;
+mod body;
 mod cache;
 mod collect;
 mod counters;
