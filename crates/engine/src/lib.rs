@@ -126,7 +126,7 @@ pub struct Engine {
     starved: bool,
     /// Tickets given to copies of cold pages.
     copies_made: u64,
-    /// Pages of a range while it is forgotten or moved; kept for its memory.
+    /// Pages of a part of a range while it is forgotten or moved; kept for its memory.
     scratch: Vec<(PageNo, PageState)>,
 }
 

@@ -120,16 +120,21 @@ impl Engine {
     /// These pages were given up (munmap, madvise): unknown from now on, a later fault gets zeros.
     ///
     /// Of a file: they are not part of it any more, or changed behind the driver's back.
-    pub fn forget(&mut self, space: SpaceId, range: PageRange) {
+    pub fn forget(&mut self, id: SpaceId, range: PageRange) {
         let mut known = std::mem::take(&mut self.scratch);
-        if let Some(space) = self.spaces.get_mut(&space) {
-            space.forget(range, &mut self.pages, &mut known);
-        }
-        for (page, state) in known.drain(..) {
-            match state {
-                PageState::Away(body) => self.cache.release(body),
-                _ => self.give_up_copy(space, page),
+        let mut rest = range;
+        while let Some(space) = self.spaces.get_mut(&id) {
+            let Some(part) = space.table.first_part(rest) else {
+                break;
+            };
+            space.forget(part, &mut self.pages, &mut known);
+            for (page, state) in known.drain(..) {
+                match state {
+                    PageState::Away(body) => self.cache.release(body),
+                    _ => self.give_up_copy(id, page),
+                }
             }
+            rest.start = part.end;
         }
         self.scratch = known;
     }
@@ -151,22 +156,27 @@ impl Engine {
     ///
     /// # Panics
     /// When the two ranges overlap, which the kernel forbids.
-    pub fn remap(&mut self, space: SpaceId, from: PageNo, to: PageNo, count: u64) {
+    pub fn remap(&mut self, id: SpaceId, from: PageNo, to: PageNo, count: u64) {
         let (source, target) = (PageRange::new(from, count), PageRange::new(to, count));
         let apart = source.end <= target.start || target.end <= source.start;
         assert!(apart, "mremap from {source:?} to {target:?} overlaps");
-        self.forget(space, target);
+        self.forget(id, target);
         let mut known = std::mem::take(&mut self.scratch);
-        if let Some(space) = self.spaces.get_mut(&space) {
-            space.detach(source, &mut self.pages, &mut known);
-        }
-        for (page, state) in known.drain(..) {
-            let stamp = self.next_stamp();
-            self.give_up_copy(space, page);
-            let target = PageNo(page.0 - from.0 + to.0);
-            if let Some(space) = self.spaces.get_mut(&space) {
-                space.attach((page, target), state, stamp, &mut self.pages);
+        let mut rest = source;
+        while let Some(space) = self.spaces.get_mut(&id) {
+            let Some(part) = space.table.first_part(rest) else {
+                break;
+            };
+            space.detach(part, &mut self.pages, &mut known);
+            for (page, state) in known.drain(..) {
+                let stamp = self.next_stamp();
+                self.give_up_copy(id, page);
+                let target = PageNo(page.0 - from.0 + to.0);
+                if let Some(space) = self.spaces.get_mut(&id) {
+                    space.attach((page, target), state, stamp, &mut self.pages);
+                }
             }
+            rest.start = part.end;
         }
         self.scratch = known;
     }

@@ -317,6 +317,20 @@ impl PageTable {
         self.chunks.get_mut(&number).map(|c| &mut c.packed[index])
     }
 
+    /// The first part of `range` in which pages may be known, not more than some hundreds.
+    pub(crate) fn first_part(&self, range: PageRange) -> Option<PageRange> {
+        if range.is_empty() {
+            return None;
+        }
+        let (first, last) = (range.start.0 / CHUNK_PAGES, (range.end.0 - 1) / CHUNK_PAGES);
+        let (&number, _) = self.chunks.range(first..=last).next()?;
+        let base = number * CHUNK_PAGES;
+        Some(PageRange {
+            start: range.start.max(PageNo(base)),
+            end: range.end.min(PageNo(base.saturating_add(CHUNK_PAGES))),
+        })
+    }
+
     /// Makes every page of `range` unknown and appends those that were not, in address order.
     pub(crate) fn drain(&mut self, range: PageRange, out: &mut Vec<(PageNo, PageState)>) {
         if range.is_empty() {
