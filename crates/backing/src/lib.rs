@@ -50,5 +50,7 @@ pub use direct::{DirectFile, Rings};
 pub use error::{BackingError, Operation, Site};
 pub use faulty::{Fault, Faulty};
 pub use memory::Memory;
-pub use seal::{checksum, Damaged, Identity, Protection, Seal, SealError};
+pub use seal::{
+    checksum, Damaged, Fingerprint, Fingerprints, Identity, Protection, Seal, SealError,
+};
 pub use slots::{Extent, SlotSpace};

@@ -56,6 +56,11 @@ impl Folder {
                 return Folded::Bytes { codec: id, len };
             }
         }
+        self.keep(page, out)
+    }
+
+    /// Keeps a page as it is, of which it is known that it does not compress.
+    pub fn keep(&self, page: &Page, out: &mut [u8; PAGE_SIZE]) -> Folded {
         out.copy_from_slice(page);
         Folded::Bytes {
             codec: CodecId::RAW,

@@ -109,6 +109,7 @@ fn main() {
         tracks_writes: false,
         write_out: WriteOut::OnDemand,
         brings_neighbours: false,
+        keeps_copies: false,
         checks: false,
     };
     let parts = preset("pleat").and_then(|preset| preset.parts(budget_bytes));

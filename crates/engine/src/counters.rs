@@ -96,6 +96,10 @@ pub struct Counters {
     /// Pages whose command was cancelled.
     pub refused_stale_pages: u64,
 
+    /// Pages taken that were compared with what they were when they came back from the swap file.
+    pub compared_pages: u64,
+    /// Those of them that were the same.
+    pub unchanged_pages: u64,
     /// Clean pages that left memory without being folded.
     pub dropped_pages: u64,
     /// Changed pages of files written back to their file before they left.

@@ -3,6 +3,7 @@
 //! The driver asks `frames_wanted`, has `choose_victims` name the oldest pages, tells each process
 //! to take its own, and reports every one of them exactly once with `taken` or `refused`.
 
+use pleat_backing::Fingerprint;
 use pleat_codec::Folded;
 use pleat_policy::{Backed, Candidate, Giver};
 use pleat_types::{PageNo, SpaceId, StagingSlot, PAGE_SIZE};
@@ -286,7 +287,7 @@ impl Engine {
                 Backed::ByFile => WayOut::WriteBack,
             };
         }
-        let copy = known.retained.get(&page).copied();
+        let copy = known.copies.get(page).map(|copied| copied.body);
         let in_cache = |body| {
             matches!(
                 self.cache.bodies.state(body),
@@ -372,6 +373,17 @@ impl Engine {
     /// `folded` called for it exactly once. `None`: the page was given up meanwhile; the slot is
     /// the caller's to reuse.
     pub fn taken(&mut self, id: SpaceId, page: PageNo, slot: StagingSlot) -> Option<BodyId> {
+        self.take(id, page, slot, false).map(|(body, _)| body)
+    }
+
+    /// With what the page was, when `compares` and it has a copy of that.
+    pub(crate) fn take(
+        &mut self,
+        id: SpaceId,
+        page: PageNo,
+        slot: StagingSlot,
+        compares: bool,
+    ) -> Option<(BodyId, Option<Fingerprint>)> {
         let totals = &mut self.cache.totals;
         let Some(space) = self.spaces.get_mut(&id) else {
             totals.taken_void_pages += 1;
@@ -384,11 +396,22 @@ impl Engine {
             return None;
         }
         totals.taken_pages += 1;
-        let body = match (&subject, space.retained.remove(&page)) {
-            (Subject::Same(_), Some(copy)) => self.cache.restage(copy, slot),
-            _ => self.cache.bodies.create(slot, pages.len() as u32),
-        };
         let (backed, is_clean) = (space.backed, space.table.is_clean(page));
+        let copied = match subject {
+            Subject::Same(_) => space.copies.get(page),
+            _ => None,
+        };
+        let copied = copied.filter(|copied| is_clean || (compares && copied.was.is_some()));
+        let (body, was) = match copied {
+            Some(copied) => {
+                space.copies.remove(page);
+                let body = self.cache.restage(copied.body, slot);
+                let state = self.cache.bodies.state(body);
+                let keeps = matches!(state, BodyState::StagedClean { .. });
+                (body, copied.was.filter(|_| keeps))
+            }
+            None => (self.cache.bodies.create(slot, pages.len() as u32), None),
+        };
         let used_at = space.table.get(pages[0]).stamp();
         for &page in pages {
             if let Some(copy) = space.give_up_copy(page) {
@@ -402,7 +425,7 @@ impl Engine {
             self.cache.bodies.set_home(body, Home { space: id, page });
         }
         self.cache.begin_count(body, used_at);
-        Some(body)
+        Some((body, was))
     }
 
     /// The page of this command was not taken.

@@ -157,6 +157,7 @@ impl Engine {
                     start,
                     len: packed.len,
                     check: self.cache.bodies.check(body),
+                    compares: self.is_to_compare(body),
                 })
             }
             BodyState::OnDisk(copy) => {
@@ -168,6 +169,7 @@ impl Engine {
                     start,
                     len: copy.packed.len,
                     check: self.cache.bodies.check(body),
+                    compares: self.is_to_compare(body),
                 })
             }
             state @ (BodyState::Free | BodyState::Drowned { .. }) => {
@@ -256,6 +258,7 @@ impl Engine {
 
     /// A page that was away is in place: a hit, if it was wanted and not only its neighbour.
     fn come_back(&mut self, id: SpaceId, page: PageNo, body: BodyId, came: Came) {
+        let is_to_compare = self.is_to_compare(body);
         let Some(space) = self.spaces.get_mut(&id) else {
             return;
         };
@@ -273,10 +276,13 @@ impl Engine {
         if backed == Backed::ByFile {
             cache.release(body);
             space.table.set_clean(page, true);
-        } else if !self.settings.tracks_writes {
+        } else if !self.settings.tracks_writes && !is_to_compare {
             cache.release(body);
         } else if let Left::Copy = cache.bring_back(body) {
-            space.retain(page, body);
+            match self.settings.tracks_writes {
+                true => space.retain(page, body),
+                false => space.hold(page, body),
+            }
         }
         if came != Came::Wanted {
             cache.totals.prefetched_pages += 1;

@@ -32,6 +32,7 @@
 //!     tracks_writes: false,
 //!     write_out: WriteOut::OnDemand,
 //!     brings_neighbours: false,
+//!     keeps_copies: false,
 //!     checks: false,
 //! };
 //! let parts = preset("pleat").unwrap().parts(settings.budget_bytes).unwrap();
@@ -51,6 +52,7 @@ mod bodies;
 mod body;
 mod cache;
 mod collect;
+mod copies;
 mod counters;
 mod distance;
 mod evict;
@@ -93,6 +95,7 @@ pub use types::{
 };
 
 use cache::Cache;
+use copies::Sameness;
 use lives::Lives;
 use space::{PageCounts, Space};
 use table::PageState;
@@ -124,6 +127,8 @@ pub struct Engine {
     resident_max_pages: Option<u64>,
     /// The last attempt to choose victims found none, and none have come since.
     starved: bool,
+    /// Whether it is worth while to keep copies (`copies.rs`).
+    sameness: Sameness,
     /// Tickets given to copies of cold pages.
     copies_made: u64,
     /// Pages of a part of a range while it is forgotten or moved; kept for its memory.
@@ -135,7 +140,8 @@ impl Engine {
     ///
     /// # Panics
     /// When `run_max` is 0 or a fragment has no bytes.
-    pub fn new(settings: Settings, parts: Parts) -> Engine {
+    pub fn new(mut settings: Settings, parts: Parts) -> Engine {
+        settings.keeps_copies &= !settings.tracks_writes;
         assert!(settings.run_max > 0, "a fault fills at least one page");
         Engine {
             lives: (parts.victims == Victims::Lives).then(Lives::default),
@@ -150,6 +156,7 @@ impl Engine {
             asked_bytes: 0,
             resident_max_pages: None,
             starved: false,
+            sameness: Sameness::default(),
             copies_made: 0,
             scratch: Vec::new(),
         }

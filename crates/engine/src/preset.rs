@@ -38,6 +38,9 @@ pub struct Preset {
     pub victims: Victims,
     /// Whether likely neighbours of a page that comes back come along, where uses are not seen.
     pub brings_neighbours: bool,
+    /// Whether pages read from the swap file keep their copy there until they are seen to have changed, where writes
+    /// are not reported.
+    pub keeps_copies: bool,
 }
 
 /// One line of the table.
@@ -180,7 +183,7 @@ const SLACK_BYTES: u64 = 4 << 20;
 
 /// What may be replaced in a preset, as it is written.
 const KEYS: &str = "codec, layout, sizing, admission, clean, threshold, fragment, cluster, spans, \
-                    ahead, virtual, run, victims, neighbours";
+                    ahead, virtual, run, victims, neighbours, copies";
 
 impl Preset {
     fn of(line: &Line) -> Preset {
@@ -201,6 +204,7 @@ impl Preset {
             run_max: line.run_max,
             victims: line.victims,
             brings_neighbours: line.victims == Victims::Lives,
+            keeps_copies: line.victims == Victims::Lives,
         }
     }
 
@@ -246,6 +250,7 @@ impl Preset {
             "run" => self.run_max = number(1, 512)?,
             "victims" => self.victims = victims(value)?,
             "neighbours" => self.brings_neighbours = number(0, 1)? == 1,
+            "copies" => self.keeps_copies = number(0, 1)? == 1,
             _ => return Err(wrong()),
         }
         Ok(())

@@ -12,6 +12,7 @@ use pleat_policy::Backed;
 use pleat_types::{PageNo, PageRange};
 
 use crate::blocks::Habit;
+use crate::copies::Copies;
 use crate::residents::{Manner, Residents};
 use crate::streams::Streams;
 use crate::table::{PageState, PageTable};
@@ -84,9 +85,9 @@ impl Subject {
 pub(crate) struct Space {
     /// Where its pages come from and go to. A file is never forked, and nothing of it moved.
     pub(crate) backed: Backed,
-    /// Pages that are present and have an unchanged copy: whose body it is. `CLEAN` in the table for
-    /// each of them. Only where the driver reports every write.
-    pub(crate) retained: HashMap<PageNo, BodyId>,
+    /// Pages that are present and have a copy in the swap file, which is as they are: where the driver reports every
+    /// write, and then `CLEAN` in the table; else as they were (`copies.rs`).
+    pub(crate) copies: Copies,
     pub(crate) table: PageTable,
     pub(crate) residents: Residents,
     pub(crate) streams: Streams,
@@ -104,7 +105,7 @@ impl Space {
     pub(crate) fn new(backed: Backed) -> Space {
         Space {
             backed,
-            retained: HashMap::new(),
+            copies: Copies::default(),
             table: PageTable::default(),
             residents: Residents::default(),
             streams: Streams::default(),
@@ -173,15 +174,20 @@ impl Space {
     /// A clean page keeps this body as its copy.
     pub(crate) fn retain(&mut self, page: PageNo, body: BodyId) {
         self.table.set_clean(page, true);
-        self.retained.insert(page, body);
+        self.hold(page, body);
+    }
+
+    /// A page that may be changed at any time keeps this body as its copy, until it is compared.
+    pub(crate) fn hold(&mut self, page: PageNo, body: BodyId) {
+        self.copies.insert(page, body);
     }
 
     /// The copy that a page has elsewhere, which it is not to be the copy of any more.
     pub(crate) fn give_up_copy(&mut self, page: PageNo) -> Option<BodyId> {
-        if self.retained.is_empty() {
+        if self.copies.is_empty() {
             return None;
         }
-        let body = self.retained.remove(&page)?;
+        let body = self.copies.remove(page)?.body;
         if self.table.is_clean(page) {
             self.table.set_clean(page, false);
         }
@@ -333,13 +339,12 @@ impl Space {
             PageState::Away(body) => Some(body),
             _ => None,
         });
-        named.chain(self.retained.values().copied())
+        named.chain(self.copies.iter().map(|(_, copied)| copied.body))
     }
 
     /// Bytes of the tables.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        let retained = self.retained.capacity() * 8 / 7 * (size_of::<(PageNo, BodyId)>() + 1);
-        self.table.metadata_bytes() + self.residents.metadata_bytes() + retained as u64
+        self.table.metadata_bytes() + self.residents.metadata_bytes() + self.copies.metadata_bytes()
     }
 
     /// Counts the states by looking at every page.
@@ -357,6 +362,9 @@ impl Space {
             && self.counts == self.count()
             && self.residents.is_valid(&self.table)
             && self.strays.values().flatten().all(leaving)
-            && self.retained.keys().all(|&page| self.table.is_clean(page))
+            && self.copies.iter().all(|(page, copied)| {
+                let is_clean = self.table.is_clean(page);
+                self.table.get(page).is_present() && !(is_clean && copied.was.is_some())
+            })
     }
 }

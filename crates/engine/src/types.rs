@@ -28,6 +28,10 @@ pub struct Settings {
     /// Neighbours of a page that comes back come along where they are likely to be wanted soon, in spaces whose
     /// uses are not reported. The driver asks for them with [`crate::Engine::neighbours`].
     pub brings_neighbours: bool,
+    /// The driver compares what pages read from the swap file were with what they are when they are taken
+    /// ([`crate::Engine::remember`], [`crate::Engine::taken_to_compare`]): those that are the same are not written
+    /// again. Without effect where writes are reported.
+    pub keeps_copies: bool,
     /// Folded pages keep a checksum in memory, by which a driver sees that memory was damaged.
     pub checks: bool,
 }
@@ -177,6 +181,8 @@ pub enum FillItem {
         len: u32,
         /// Their checksum when they were folded, where the engine keeps that.
         check: Option<u64>,
+        /// Once the page is in place, its fingerprint is to be remembered ([`crate::Engine::remember`]).
+        compares: bool,
     },
 }
 

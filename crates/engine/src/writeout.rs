@@ -59,14 +59,25 @@ impl Engine {
         if !self.can_write() {
             return false;
         }
-        let planned = if self.cache.layout.chooses_frames() {
-            self.cache.plan_frames(plan)
-        } else {
-            self.cache.plan_oldest(plan)
-        };
-        self.forget_dropped();
+        let mut planned = self.plan_any(plan);
+        if !planned && self.is_swap_full() && self.give_up_copies() {
+            planned = self.plan_any(plan);
+        }
         self.cache.totals.writes_planned += u64::from(planned);
         planned
+    }
+
+    fn plan_any(&mut self, plan: &mut WritePlan) -> bool {
+        let planned = match self.cache.layout.chooses_frames() {
+            true => self.cache.plan_frames(plan),
+            false => self.cache.plan_oldest(plan),
+        };
+        self.forget_dropped();
+        planned
+    }
+
+    fn is_swap_full(&self) -> bool {
+        self.cache.swap.as_ref().is_some_and(|swap| swap.full)
     }
 
     /// The cluster is in the file, or it is not. After a failure its pages are the oldest of the
@@ -89,6 +100,8 @@ impl Engine {
                     .swap
                     .iter_mut()
                     .for_each(|swap| swap.halted = true);
+                // The disk may be full.
+                self.give_up_copies();
             }
         }
         for item in &plan.items {

@@ -265,6 +265,7 @@ fn parts(job: &Job) -> Result<Parts, JobError> {
         tracks_writes: false,
         write_out: job.preset.write_out,
         brings_neighbours: false,
+        keeps_copies: false,
         checks: job.checks,
     };
     let parts = job

@@ -61,7 +61,10 @@ impl Press {
         let mut clock = shared.stopwatch();
         for (job, bytes) in self.jobs.iter().zip(&mut self.bytes) {
             let page = job.slots.ring.frame(job.frame);
-            self.results.push(self.folder.fold(page, job.kind, bytes));
+            self.results.push(match Press::is_known_raw(shared, job) {
+                true => self.folder.keep(page, bytes),
+                false => self.folder.fold(page, job.kind, bytes),
+            });
             clock.lap(EvictionPart::Fold);
         }
         let took = start.elapsed();
@@ -96,6 +99,15 @@ impl Press {
 }
 
 impl Press {
+    /// Whether a page came from the swap file, is as it was then, and did not compress before.
+    fn is_known_raw(shared: &Shared, job: &FoldJob) -> bool {
+        let Some((store, was)) = shared.swap.as_ref().zip(job.was) else {
+            return false;
+        };
+        let is = store.fingerprints.of(job.slots.ring.frame(job.frame));
+        shared.engine().compared(job.body, is == was)
+    }
+
     /// Lets the codec learn, once it has seen enough and there is memory for that: what it needs is
     /// counted as used first, so that pages make room for it.
     fn let_learn(&mut self, shared: &Shared) {

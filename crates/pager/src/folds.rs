@@ -3,6 +3,7 @@
 use crate::profile::Profile;
 use crate::rings::Slots;
 use crate::shared::lock;
+use pleat_backing::Fingerprint;
 use pleat_codec::PageKind;
 use pleat_engine::BodyId;
 use pleat_types::{PageNo, SpaceId};
@@ -19,6 +20,8 @@ pub struct FoldJob {
     pub page: (SpaceId, PageNo),
     /// What kind of page it is.
     pub kind: PageKind,
+    /// What it was when it came back from the swap file, if it is to be compared with that.
+    pub was: Option<Fingerprint>,
     /// Its ring.
     pub slots: Arc<Slots>,
     /// Its frame.

@@ -305,6 +305,7 @@ fn make_engine(job: &Job, store: Option<&SwapStore>) -> Result<Engine, RunError>
         write_out: job.preset.write_out,
         // A recording wants to see the uses of neighbours, too.
         brings_neighbours: job.preset.brings_neighbours && job.record.is_none(),
+        keeps_copies: job.preset.keeps_copies && job.record.is_none(),
         checks: job.checks,
     };
     let parts = job.preset.parts(job.budget_bytes);

@@ -6,7 +6,9 @@
 
 use crate::fold;
 use crate::job::{Place, RunError, Swap};
-use pleat_backing::{Backing, BackingError, Buffer, DirectFile, Identity, Rings, Seal, Transfer};
+use pleat_backing::{
+    Backing, BackingError, Buffer, DirectFile, Fingerprints, Identity, Rings, Seal, Transfer,
+};
 use pleat_engine::{ReadItem, WritePlan};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +29,8 @@ pub struct SwapStore {
     pub backing: Arc<dyn Backing>,
     /// What protects each page in it.
     pub seal: Seal,
+    /// What tells whether a page is as it was when it was read.
+    pub fingerprints: Fingerprints,
 }
 
 impl SwapStore {
@@ -40,7 +44,12 @@ impl SwapStore {
             }
         };
         let seal = Seal::new(swap.protection).map_err(|error| RunError::Swap(error.to_string()))?;
-        Ok(SwapStore { backing, seal })
+        let fingerprints = Fingerprints::new();
+        Ok(SwapStore {
+            backing,
+            seal,
+            fingerprints: fingerprints.map_err(|error| RunError::Swap(error.to_string()))?,
+        })
     }
 
     /// The whole blocks that hold these items: first byte and length.

@@ -148,6 +148,7 @@ impl Filler {
             tracks_writes: false,
             write_out: preset.write_out,
             brings_neighbours: false,
+            keeps_copies: false,
             checks: false,
         };
         let mut engine = Engine::new(settings, preset.parts(budget_bytes)?);

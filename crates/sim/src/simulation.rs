@@ -173,6 +173,7 @@ fn engine(preset: &Preset, setup: &Setup) -> Result<Engine, String> {
         tracks_writes: true,
         write_out: preset.write_out,
         brings_neighbours: false,
+        keeps_copies: false,
         checks: false,
     };
     Ok(Engine::new(settings, preset.parts(memory_bytes)?))

@@ -9,13 +9,14 @@
 //!   room   | page, len bytes                 |           it does not: kept in memory, by offset
 //! ```
 //!
-//! [`Seal`] is the whole interface. `cipher` and `checksum` compute tags, `tags` keeps those that find
+//! [`Seal`] is the whole interface, but for `fingerprint`, which tells whether a page is what it was. `cipher` and `checksum` compute tags, `tags` keeps those that find
 //! no room, `locked` keeps the key from the swap device, core dumps and forked children.
 //! `examples/seal_speed.rs` measures it.
 
 mod checksum;
 mod cipher;
 mod error;
+mod fingerprint;
 mod locked;
 mod page;
 mod tags;
@@ -24,4 +25,5 @@ mod tests;
 
 pub use checksum::checksum;
 pub use error::{Damaged, SealError};
+pub use fingerprint::{Fingerprint, Fingerprints};
 pub use page::{Identity, Protection, Seal};

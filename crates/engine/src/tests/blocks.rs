@@ -10,6 +10,7 @@ fn filled(sizing: &str) -> Script {
     let settings = Settings {
         budget_bytes: 4000 * 4096,
         brings_neighbours: true,
+        keeps_copies: true,
         ..settings()
     };
     let mut script = Script::choosing(settings, sizing, Victims::Fifo);

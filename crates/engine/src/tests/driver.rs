@@ -1,10 +1,10 @@
 //! The rest of the model test's world: the agent that takes pages, who folds them, and the disk.
 
 use pleat_codec::Folded;
-use pleat_types::{PageNo, SpaceId, StagingSlot};
+use pleat_types::{CodecId, PageNo, SpaceId, StagingSlot};
 
 use super::content::{fold, tight, unfold, TIGHT};
-use super::world::{pick, Command, Sealed, World};
+use super::world::{fingerprint, pick, Command, Sealed, Staged, World};
 use crate::{ColdPage, ReadItem, Refusal, WayOut, WriteOutcome, WritePlan};
 
 impl World {
@@ -54,7 +54,11 @@ impl World {
                 let content = self.present.remove(&at).expect("it is there");
                 let slot = self.fill_slot(content);
                 match self.engine.taken(space, page, slot) {
-                    Some(body) => self.to_fold.push((body, slot)),
+                    Some(body) => self.to_fold.push(Staged {
+                        body,
+                        slot,
+                        was: None,
+                    }),
                     None => drop(self.slots.remove(&slot)),
                 }
             }
@@ -103,10 +107,15 @@ impl World {
         };
         let command = self.commands.remove(done[index]);
         match command.result {
-            Some(Ok(slot)) => match self.engine.taken(command.space, command.page, slot) {
-                Some(body) => self.to_fold.push((body, slot)),
-                None => drop(self.slots.remove(&slot)),
-            },
+            Some(Ok(slot)) => {
+                let taken = self
+                    .engine
+                    .taken_to_compare(command.space, command.page, slot);
+                match taken {
+                    Some((body, was)) => self.to_fold.push(Staged { body, slot, was }),
+                    None => drop(self.slots.remove(&slot)),
+                }
+            }
             Some(Err(why)) => self.engine.refused(command.space, command.page, why),
             None => {}
         }
@@ -133,9 +142,13 @@ impl World {
         let Some(index) = pick(self.to_fold.len(), choice) else {
             return;
         };
-        let (body, slot) = self.to_fold.remove(index);
+        let Staged { body, slot, was } = self.to_fold.remove(index);
         let content = self.slots.remove(&slot).unwrap();
+        let is_same = was.map(|was| was == fingerprint(content));
+        let is_raw = is_same.is_some_and(|is_same| self.engine.compared(body, is_same));
         let (result, bytes) = fold(content);
+        let is_stored_raw = matches!(result, Folded::Bytes { codec, .. } if codec == CodecId::RAW);
+        assert!(!is_raw || is_stored_raw);
         self.engine.folded(body, result, &bytes);
     }
 

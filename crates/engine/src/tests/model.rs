@@ -242,7 +242,7 @@ fn apply(world: &mut World, step: Step) {
 
 fn settings() -> impl Strategy<Value = Settings> {
     let swap = prop::option::weighted(0.8, swap());
-    let flags = (any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     (8..200u64, 1..9u32, swap, flags).prop_map(|(pages, run_max, swap, flags)| Settings {
         budget_bytes: pages * 4096,
         reserve_bytes: 4 * 4096,
@@ -253,6 +253,7 @@ fn settings() -> impl Strategy<Value = Settings> {
         write_out: WriteOut::OnDemand,
         brings_neighbours: true,
         checks: flags.1,
+        keeps_copies: flags.2,
     })
 }
 
@@ -363,7 +364,7 @@ fn random_sequences_reach_everything_that_can_happen() {
     );
 }
 
-const CORNERS: usize = 37;
+const CORNERS: usize = 39;
 
 fn corners(counters: &Counters) -> [u64; CORNERS] {
     [
@@ -404,5 +405,7 @@ fn corners(counters: &Counters) -> [u64; CORNERS] {
         counters.collected_clusters,
         counters.punched_bytes,
         counters.read_ahead_used_pages,
+        counters.unchanged_pages,
+        counters.compared_pages - counters.unchanged_pages,
     ]
 }

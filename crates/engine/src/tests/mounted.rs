@@ -98,6 +98,7 @@ impl Mounted {
             tracks_writes: false,
             write_out: WriteOut::OnDemand,
             brings_neighbours: false,
+            keeps_copies: false,
             checks: true,
         };
         let parts = Parts {

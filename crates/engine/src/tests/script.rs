@@ -78,6 +78,7 @@ pub(crate) fn settings() -> Settings {
         tracks_writes: false,
         write_out: WriteOut::OnDemand,
         brings_neighbours: false,
+        keeps_copies: false,
         checks: false,
     }
 }

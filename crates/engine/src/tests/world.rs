@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use pleat_backing::Fingerprint;
 use pleat_types::{PageNo, PageRange, SpaceId, StagingSlot};
 
 use crate::table::PageState;
@@ -30,6 +31,20 @@ pub(super) struct Command {
     pub(super) result: Option<Result<StagingSlot, Refusal>>,
 }
 
+/// A page to be folded, with what it was when it came back, if that is known.
+pub(super) struct Staged {
+    pub(super) body: BodyId,
+    pub(super) slot: StagingSlot,
+    pub(super) was: Option<Fingerprint>,
+}
+
+/// The fingerprint of such a page.
+pub(super) fn fingerprint(content: u64) -> Fingerprint {
+    let mut print = [1; 12];
+    print[..8].copy_from_slice(&content.to_le_bytes());
+    Fingerprint(print)
+}
+
 /// A page in the swap file with the number of the write that carried it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sealed {
@@ -49,7 +64,7 @@ pub(crate) struct World {
     pub(super) commands: Vec<Command>,
     pub(super) slots: HashMap<StagingSlot, u64>,
     pub(super) slots_used: u32,
-    pub(super) to_fold: Vec<(BodyId, StagingSlot)>,
+    pub(super) to_fold: Vec<Staged>,
     pub(super) writing: Vec<WritePlan>,
     pub(super) cold: Vec<ColdPage>,
     /// What was written where, by which write; sealed, so that nothing else passes for it.
@@ -60,8 +75,8 @@ pub(crate) struct World {
     pub(super) collecting: Vec<(ReadItem, Option<Sealed>)>,
     pub(super) content: u64,
     /// Faults looked up and not answered yet, one per space at most: the page, and what to put there
-    /// and behind.
-    pub(super) answers: BTreeMap<SpaceId, (PageNo, Vec<u64>)>,
+    /// and behind, with whether it is to be remembered.
+    pub(super) answers: BTreeMap<SpaceId, (PageNo, Vec<(u64, bool)>)>,
 }
 
 pub(super) fn pick(len: usize, choice: usize) -> Option<usize> {
@@ -182,6 +197,8 @@ impl World {
             });
             let contents: Vec<u64> = contents.collect();
             let contents = self.read_file(space, page, contents);
+            let compares = plan.items.iter().map(is_to_compare);
+            let contents = contents.into_iter().zip(compares).collect();
             self.answers.insert(space, (page, contents));
         }
     }
@@ -203,18 +220,27 @@ impl World {
             return;
         };
         let mut filled = 0;
-        for content in contents {
+        let mut remembered = Vec::new();
+        for (content, compares) in contents {
             let at = (space, page.plus(filled));
             if self.present.contains_key(&at) {
                 break;
             }
             assert_eq!(content, self.truth(at.0, at.1), "wrong for {at:?}");
             self.present.insert(at, content);
+            remembered.extend(compares.then_some((at.1, content)));
             filled += 1;
         }
         // The page itself is there in any case.
         self.engine
             .filled(space, PageRange::new(page, filled.max(1)));
+        self.remember(space, remembered);
+    }
+
+    fn remember(&mut self, space: SpaceId, pages: Vec<(PageNo, u64)>) {
+        for (page, content) in pages {
+            self.engine.remember(space, page, fingerprint(content));
+        }
     }
 
     fn fault_in(&mut self, space: SpaceId, page: PageNo, cut: usize) {
@@ -242,6 +268,7 @@ impl World {
     fn fill(&mut self, space: SpaceId, page: PageNo, plan: &FillPlan, cut: usize) {
         let wanted = 1 + cut % plan.items.len();
         let mut filled = 0;
+        let mut remembered = Vec::new();
         for &item in &plan.items[..wanted] {
             let at = (space, page.plus(filled));
             if self.present.contains_key(&at) {
@@ -257,9 +284,12 @@ impl World {
                 "{item:?} is wrong for {at:?}"
             );
             self.present.insert(at, content);
+            remembered.extend(is_to_compare(&item).then_some((at.1, content)));
             filled += 1;
         }
-        if self.engine.filled(space, PageRange::new(page, filled)) {
+        let brings = self.engine.filled(space, PageRange::new(page, filled));
+        self.remember(space, remembered);
+        if brings {
             self.bring_neighbours(space, page, cut);
         }
     }
@@ -271,6 +301,7 @@ impl World {
         while let Some(first) = self.engine.neighbours(space, page, &mut plan) {
             let wanted = plan.items.len().min(left);
             let mut filled = 0;
+            let mut remembered = Vec::new();
             for &item in &plan.items[..wanted] {
                 let at = (space, first.plus(filled));
                 // What was moved over a page that was just being taken counts as away and is there, as in
@@ -285,10 +316,12 @@ impl World {
                     "{item:?} is wrong for {at:?}"
                 );
                 self.present.insert(at, content);
+                remembered.extend(is_to_compare(&item).then_some((at.1, content)));
                 filled += 1;
             }
             self.engine
                 .filled_beside(space, PageRange::new(first, filled));
+            self.remember(space, remembered);
             left -= filled as usize;
             if left == 0 || filled < wanted as u64 {
                 return;
@@ -308,6 +341,7 @@ impl World {
                 start,
                 len,
                 check,
+                ..
             } => {
                 let bytes = &plan.bytes[start as usize..(start + len) as usize];
                 check
@@ -454,6 +488,10 @@ impl World {
         );
         assert!(self.slots.is_empty(), "staging slots leaked");
     }
+}
+
+fn is_to_compare(item: &FillItem) -> bool {
+    matches!(item, FillItem::Packed { compares: true, .. })
 }
 
 #[derive(Clone, Copy)]

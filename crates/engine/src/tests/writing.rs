@@ -53,6 +53,7 @@ fn a_page_being_written_is_still_answered_from_memory() {
             start: 0,
             len: 1500,
             check: None,
+            compares: false,
         }]
     );
     assert_eq!(plan.bytes, [2; 1500]);

@@ -371,6 +371,7 @@ impl Evictor {
                             body,
                             page: (space, page),
                             kind: PageKind::File,
+                            was: None,
                             slots: self.slots.clone(),
                             frame,
                         });

@@ -212,6 +212,7 @@ impl Cached {
                     start,
                     len,
                     check,
+                    ..
                 } => Piece::Packed {
                     codec,
                     start: start as usize,

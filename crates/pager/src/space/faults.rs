@@ -10,10 +10,11 @@ use crate::fold;
 use crate::profile::FaultPart;
 use crate::reclaim;
 use crate::shared::Shared;
-use pleat_engine::{FaultAnswer, FillItem, FillPlan};
+use pleat_backing::Fingerprint;
+use pleat_engine::{Engine, FaultAnswer, FillItem, FillPlan};
 use pleat_sys::uffd::FillError;
 use pleat_trace::Access;
-use pleat_types::{Page, PageNo, PageRange, PAGE_SIZE};
+use pleat_types::{Page, PageNo, PageRange, SpaceId, PAGE_SIZE};
 use pleat_wire::uffd::{PAGEFAULT_FLAG_WP, PAGEFAULT_FLAG_WRITE};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -193,6 +194,7 @@ impl Space {
 
     /// Looks the page up and fills it; `Some` when that has to wait.
     fn try_answer(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+        self.prints.clear();
         // Without an agent nothing of this space can be taken: the child of a fork must come as far
         // as to start one.
         let urgent = self.agent.is_none() || fault.is_urgent;
@@ -340,7 +342,7 @@ impl Space {
             }
         }
         let start = Instant::now();
-        self.unfold_plan()?;
+        self.unfold_plan(fault.page)?;
         // Without the filling: the program wakes up in the middle of that, and runs.
         self.shared.pace.filled(start.elapsed(), count as u64);
         self.clock.lap(FaultPart::Unfold);
@@ -357,16 +359,13 @@ impl Space {
         self.conclude(fault, filled, count, fresh)
     }
 
-    /// Makes the pages of the planned run, but for staged ones, which are there already.
-    pub(super) fn unfold_plan(&mut self) -> Result<(), Ended> {
+    /// Makes the pages of the planned run from this one on, but for staged ones, which are there already.
+    pub(super) fn unfold_plan(&mut self, first: PageNo) -> Result<(), Ended> {
+        self.prints.clear();
         // Zeros are copied like anything else. The kernel's page of zeros would do for a read, but a
         // later write would then take memory without asking.
-        for (item, page) in self
-            .plan
-            .items
-            .iter()
-            .zip(self.pages.chunks_exact_mut(PAGE_SIZE))
-        {
+        let pages = self.pages.chunks_exact_mut(PAGE_SIZE);
+        for (nth, (item, page)) in (0..).zip(self.plan.items.iter().zip(pages)) {
             let page: &mut Page = page.try_into().expect("a chunk is a page");
             match *item {
                 FillItem::Staged(_) => {}
@@ -378,6 +377,7 @@ impl Space {
                     start,
                     len,
                     check,
+                    compares,
                 } => {
                     let bytes = &self.plan.bytes[start as usize..(start + len) as usize];
                     let folder = self.press.folder();
@@ -388,6 +388,10 @@ impl Space {
                     if let Err(why) = unfolded {
                         self.shared.fail(why);
                         return Err(Ended);
+                    }
+                    if let (true, Some(store)) = (compares, &self.shared.swap) {
+                        let is = store.fingerprints.of(page);
+                        self.prints.push((first.plus(nth), is));
                     }
                 }
             }
@@ -439,12 +443,15 @@ impl Space {
     }
 
     /// `true`: neighbours are likely to be wanted, too.
-    pub(super) fn filled(&self, page: PageNo, count: u64) -> bool {
+    pub(super) fn filled(&mut self, page: PageNo, count: u64) -> bool {
         if self.is_own(page) {
             return false;
         }
         let range = PageRange::new(page, count);
-        self.shared.engine().filled(self.link.id, range)
+        let mut engine = self.shared.engine();
+        let brings = engine.filled(self.link.id, range);
+        remember(&mut engine, self.link.id, range, &mut self.prints);
+        brings
     }
 
     /// The account of memory is wrong.
@@ -463,6 +470,20 @@ impl Space {
         self.shared
             .fail(format!("cannot fill page {address:#x}: {error}"));
         Ended
+    }
+}
+
+/// Tells the engine what those pages are that are in place now.
+pub(super) fn remember(
+    engine: &mut Engine,
+    space: SpaceId,
+    filled: PageRange,
+    prints: &mut Vec<(PageNo, Fingerprint)>,
+) {
+    for (page, is) in prints.drain(..) {
+        if filled.contains(page) {
+            engine.remember(space, page, is);
+        }
     }
 }
 

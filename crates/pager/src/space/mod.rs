@@ -50,6 +50,7 @@ use files::FileReads;
 use forks::Forks;
 use newborn::Newborn;
 use origins::Origins;
+use pleat_backing::Fingerprint;
 use pleat_codec::PageKind;
 use pleat_engine::{FillPlan, Refusal, BLOCK_PAGES};
 use pleat_sys::channel::Received;
@@ -100,6 +101,8 @@ pub struct Space {
     giving_back: GiveBack,
     /// Pages being filled.
     pages: Vec<u8>,
+    /// What those of them are that the engine is to remember, once they are in place.
+    prints: Vec<(PageNo, Fingerprint)>,
     /// Faults answered, to sample the program's CPU now and then.
     answered: u64,
     /// What was done when `pace` was told last.
@@ -164,6 +167,7 @@ impl Space {
             stride: Stride::default(),
             giving_back: GiveBack::default(),
             pages: vec![0; run_max.max(BLOCK_PAGES as u32) as usize * PAGE_SIZE],
+            prints: Vec::new(),
             answered: 0,
             effort: Effort::default(),
             cpu: None,
@@ -326,9 +330,11 @@ impl Space {
                         // The other side of the fork keeps the memory that this page had.
                         engine.unshare(1, true);
                     }
-                    match engine.taken(self.link.id, page, agent.slots.name(frame)) {
-                        Some(body) => jobs.push(FoldJob {
+                    let slot = agent.slots.name(frame);
+                    match engine.taken_to_compare(self.link.id, page, slot) {
+                        Some((body, was)) => jobs.push(FoldJob {
                             body,
+                            was,
                             page: (self.link.id, page),
                             kind: PageKind::Anonymous,
                             slots: agent.slots.clone(),

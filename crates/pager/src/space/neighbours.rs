@@ -1,6 +1,6 @@
 //! Bringing along what lies beside a page that has come back (`engine/src/blocks.rs` says when).
 
-use super::faults::copy_staged;
+use super::faults::{copy_staged, remember};
 use super::{Ended, Space};
 use pleat_sys::uffd::FillError;
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
@@ -20,13 +20,16 @@ impl Space {
             };
             copy_staged(&self.shared, &self.plan, &mut self.pages);
             drop(engine);
-            self.unfold_plan()?;
+            self.unfold_plan(first)?;
             let count = self.plan.items.len();
             let bytes = &self.pages[..count * PAGE_SIZE];
             match self.link.uffd.copy(first.address(), bytes) {
                 Ok(pages) => {
                     let range = PageRange::new(first, pages);
-                    self.shared.engine().filled_beside(self.link.id, range);
+                    let mut engine = self.shared.engine();
+                    engine.filled_beside(self.link.id, range);
+                    remember(&mut engine, self.link.id, range, &mut self.prints);
+                    drop(engine);
                     self.shared.meters.neighbour_pages.add(pages);
                 }
                 Err(FillError::NotMapped | FillError::EventPending | FillError::NoMemory) => {

@@ -139,7 +139,7 @@ impl Space {
             FillItem::File => self.read_view(view),
             _ => {
                 let start = Instant::now();
-                self.unfold_plan()?;
+                self.unfold_plan(fault.page)?;
                 let pages = self.plan.items.len() as u64;
                 self.shared.pace.filled(start.elapsed(), pages);
                 Ok(Source::Cache)

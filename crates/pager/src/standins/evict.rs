@@ -98,6 +98,7 @@ impl StandIns {
                     body,
                     page: (self.space, page),
                     kind: PageKind::File,
+                    was: None,
                     slots: self.slots.clone(),
                     frame,
                 }),

@@ -4,7 +4,7 @@
 use super::*;
 use crate::shared::Parts;
 use crate::space::reads::Reads;
-use pleat_backing::{Backing, Fault, Faulty, Memory, Protection, Seal};
+use pleat_backing::{Backing, Fault, Faulty, Fingerprints, Memory, Protection, Seal};
 use pleat_codec::{Choice, Folded, Folder, PageKind};
 use pleat_engine::{preset, Engine, FaultAnswer, FillItem, FillPlan, Settings};
 use pleat_types::{Page, PageNo, PageRange, SpaceId, StagingSlot, PAGE_SIZE};
@@ -62,11 +62,16 @@ fn shared(name: &str, backing: Arc<dyn Backing>, max_bytes: Option<u64>) -> Shar
         tracks_writes: false,
         write_out: preset.write_out,
         brings_neighbours: true,
+        keeps_copies: true,
         checks: true,
     };
     let parts = Parts {
         engine: Engine::new(settings, preset.parts(BUDGET).unwrap()),
-        swap: Some(SwapStore { backing, seal }),
+        swap: Some(SwapStore {
+            backing,
+            seal,
+            fingerprints: Fingerprints::new().unwrap(),
+        }),
         codec: Arc::new(Choice::parse(&preset.codec).unwrap()),
         recorder: None,
         profile: None,
@@ -178,6 +183,7 @@ impl<'a> World<'a> {
                     start,
                     len,
                     check,
+                    ..
                 } => {
                     let bytes = &plan.bytes[start as usize..(start + len) as usize];
                     assert!(check.is_some(), "checks are on");

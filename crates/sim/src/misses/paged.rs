@@ -44,6 +44,7 @@ impl<'a> Paged<'a> {
             tracks_writes: false,
             write_out: preset.write_out,
             brings_neighbours: false,
+            keeps_copies: false,
             checks: false,
         };
         let mut engine = Engine::new(settings, preset.parts(PAGE_SIZE as u64 * 64)?);
