@@ -108,7 +108,9 @@ impl Swap {
         };
         let most = self.unit_bytes() - self.unit_bytes() / least;
         let mut best: Vec<(u64, usize, u32)> = Vec::with_capacity(CHOICE + 1);
-        for (index, part) in self.parts().filter(|(_, part)| part.live_bytes <= most) {
+        let may_go =
+            |(index, part): &(usize, &SwapPart)| part.live_bytes <= most && !self.is_open(*index);
+        for (index, part) in self.parts().filter(may_go) {
             let benefit = self.benefit(part, last);
             let is_better = |last: &(u64, usize, u32)| benefit > last.0;
             if best.len() < CHOICE || best.last().is_some_and(is_better) {
@@ -189,11 +191,10 @@ impl Cache {
             // Cannot be: what was chosen fits, and less of it is left.
             return false;
         }
-        let Some(extent) = swap.allocate(bytes, true) else {
+        let Some(room) = swap.allocate(bytes, true) else {
             return false;
         };
-        plan.offset = extent.offset;
-        plan.serial = swap.next_serial();
+        (plan.offset, plan.serial) = (room.extent.offset, room.serial);
         let mut full = 0;
         for (item, folded) in wanted {
             let (start, room) = swap.place(full, item.len);

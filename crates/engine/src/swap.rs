@@ -1,8 +1,9 @@
 //! The map of the swap file: its units, what is in each, and whether the file takes more.
 //!
 //! A unit is what becomes free at once: a cluster, whose dead parts only collection regains
-//! (`collect.rs`), or a block. Every write has a number of its own, and a unit remembers that of the
-//! write that filled it: offset and number together name one version of one page.
+//! (`collect.rs`), or a block. Writes that are shorter than a cluster fill one together, one behind the other.
+//! Every filling of a cluster, and else every write, has a number of its own, and a unit remembers that of its
+//! own: offset and number together name one version of one page, for within a filling no place is written to twice.
 
 use pleat_backing::{Extent, SlotSpace};
 
@@ -22,8 +23,24 @@ pub(crate) struct SwapPart {
     pub(crate) pages: u32,
     /// Their room in bytes.
     pub(crate) live_bytes: u32,
-    /// Number of the write that filled it.
+    /// Number of the write, or of the filling by several, that its pages came with.
     pub(crate) serial: u64,
+}
+
+/// Room for a write, and the number that goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub(crate) extent: Extent,
+    pub(crate) serial: u64,
+}
+
+/// A cluster that has room behind what was written to it.
+#[derive(Clone, Copy)]
+struct Open {
+    offset: u64,
+    /// Bytes that writes were given.
+    full: u32,
+    serial: u64,
 }
 
 /// Where there is room in the swap file.
@@ -42,8 +59,10 @@ pub(crate) struct Swap {
     /// Entries of all lists.
     listed: usize,
     live_bytes: u64,
-    /// Number of the last write planned.
+    /// The last number given out.
     serial: u64,
+    /// The cluster that is being filled.
+    open: Option<Open>,
     /// Clusters are being emptied: one collection at a time.
     pub(crate) collecting: bool,
     /// A write failed: nothing is written until the driver says so.
@@ -81,6 +100,7 @@ impl Swap {
             listed: 0,
             live_bytes: 0,
             serial: 0,
+            open: None,
             collecting: false,
             halted: false,
             full: false,
@@ -101,12 +121,12 @@ impl Swap {
         self.live_bytes
     }
 
-    /// Number of the last write planned.
+    /// The last number given to a write.
     pub(crate) fn last_serial(&self) -> u64 {
         self.serial
     }
 
-    pub(crate) fn next_serial(&mut self) -> u64 {
+    fn next_serial(&mut self) -> u64 {
         self.serial += 1;
         self.serial
     }
@@ -138,17 +158,52 @@ impl Swap {
         end.next_multiple_of(BLOCK_BYTES)
     }
 
-    /// Room for a write of so many bytes. The last free cluster is for collection: without it nothing
-    /// could be regained.
-    pub(crate) fn allocate(&mut self, bytes: u32, collects: bool) -> Option<Extent> {
+    /// Room for a write of so many bytes, whole blocks: in the cluster that is being filled, or in one of its own.
+    /// The last free cluster is for collection: without it nothing could be regained.
+    pub(crate) fn allocate(&mut self, bytes: u32, collects: bool) -> Option<Room> {
         if !self.collects() {
-            return self.space.allocate(bytes);
+            let extent = self.space.allocate(bytes)?;
+            let serial = self.next_serial();
+            return Some(Room { extent, serial });
         }
+        let fits = |open: &Open| !collects && open.full + bytes <= self.unit_bytes;
+        let open = match self.open.filter(fits) {
+            Some(open) => open,
+            None => self.open_cluster(collects)?,
+        };
+        let full = open.full + bytes;
+        if !collects {
+            self.open = (full < self.unit_bytes).then_some(Open { full, ..open });
+        }
+        let offset = open.offset + u64::from(open.full);
+        Some(Room {
+            extent: Extent { offset, bytes },
+            serial: open.serial,
+        })
+    }
+
+    /// A cluster of which nothing is full yet.
+    fn open_cluster(&mut self, collects: bool) -> Option<Open> {
         let unit = u64::from(self.unit_bytes);
         if !collects && self.space.free_bytes() < 2 * unit {
             return None;
         }
-        self.space.allocate(self.unit_bytes)
+        Some(Open {
+            offset: self.space.allocate(self.unit_bytes)?.offset,
+            full: 0,
+            serial: self.next_serial(),
+        })
+    }
+
+    /// Nothing is added to the cluster that is being filled: a write to it has failed.
+    pub(crate) fn close(&mut self) {
+        self.open = None;
+    }
+
+    /// Whether more will be written to this unit.
+    pub(crate) fn is_open(&self, index: usize) -> bool {
+        self.open
+            .is_some_and(|open| self.index_of(open.offset) == index)
     }
 
     /// A page was given this room by the write of that number.
@@ -180,6 +235,9 @@ impl Swap {
         if part.pages == 0 {
             if let Some(list) = self.lists.get_mut(index) {
                 self.listed -= std::mem::take(list).len();
+            }
+            if self.is_open(index) {
+                self.close();
             }
             self.space.free(self.unit(index));
         }

@@ -133,7 +133,7 @@ pub struct ReadItem {
     pub room: u32,
     /// Which codec made it.
     pub codec: CodecId,
-    /// Number of the write that carried it.
+    /// Number of the write that carried it; writes that fill a cluster together have one.
     pub serial: u64,
 }
 
@@ -213,7 +213,7 @@ pub enum Refusal {
 /// One cluster to be written to the swap file. Reuse one value per writer: it keeps its memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WritePlan {
-    /// Number of this write: larger than that of every other before.
+    /// Number of this write: that of the one before if it fills the same cluster, else larger than every other.
     pub serial: u64,
     /// Where to write in the file, in bytes; a multiple of 4096.
     pub offset: u64,

@@ -9,7 +9,7 @@ use pleat_store::Handle;
 
 use crate::bodies::{BodyState, DiskCopy, Packed};
 use crate::cache::Cache;
-use crate::swap::{Swap, BLOCK_BYTES};
+use crate::swap::{Room, Swap, BLOCK_BYTES};
 use crate::{BodyId, Engine, WriteItem, WriteOut, WriteOutcome, WritePlan};
 
 /// Pages with a copy elsewhere that one plan drops because they are older than what it writes.
@@ -96,10 +96,10 @@ impl Engine {
             }
             WriteOutcome::Failed => {
                 totals.writes_failed += 1;
-                self.cache
-                    .swap
-                    .iter_mut()
-                    .for_each(|swap| swap.halted = true);
+                self.cache.swap.iter_mut().for_each(|swap| {
+                    swap.halted = true;
+                    swap.close();
+                });
                 // The disk may be full.
                 self.give_up_copies();
             }
@@ -249,12 +249,11 @@ impl Cache {
         let Some(swap) = self.swap.as_mut().filter(|_| !bodies.is_empty()) else {
             return false;
         };
-        let Some(extent) = allocate(swap, &mut bodies) else {
+        let Some(room) = allocate(swap, &mut bodies) else {
             swap.full = true;
             return false;
         };
-        plan.offset = extent.offset;
-        plan.serial = swap.next_serial();
+        (plan.offset, plan.serial) = (room.extent.offset, room.serial);
         for (body, packed) in bodies {
             let Some((packed, swap)) = packed.zip(self.swap.as_ref()) else {
                 self.drop_body(body);
@@ -287,9 +286,9 @@ impl Cache {
             return false;
         };
         let mut count = frames.len() as u32;
-        let extent = loop {
+        let room = loop {
             match swap.allocate(count * BLOCK_BYTES, false) {
-                Some(extent) => break extent,
+                Some(room) => break room,
                 None if count > 1 => count /= 2,
                 None => {
                     swap.full = true;
@@ -297,8 +296,7 @@ impl Cache {
                 }
             }
         };
-        plan.offset = extent.offset;
-        plan.serial = swap.next_serial();
+        (plan.offset, plan.serial) = (room.extent.offset, room.serial);
         plan.bytes.resize((count * BLOCK_BYTES) as usize, 0);
         for (handle, frame, offset) in placed {
             if frame < count {
@@ -401,7 +399,7 @@ impl Cache {
 }
 
 /// Room for all of these that are to be written, in one piece, or for fewer of them, the oldest.
-fn allocate(swap: &mut Swap, oldest: &mut Vec<(BodyId, Option<Packed>)>) -> Option<Extent> {
+fn allocate(swap: &mut Swap, oldest: &mut Vec<(BodyId, Option<Packed>)>) -> Option<Room> {
     loop {
         let written = oldest.iter().filter_map(|(_, packed)| *packed);
         let bytes = swap.packed_bytes(written.map(|packed| packed.len));
@@ -409,8 +407,8 @@ fn allocate(swap: &mut Swap, oldest: &mut Vec<(BodyId, Option<Packed>)>) -> Opti
             return None;
         }
         if bytes <= swap.settings.cluster_bytes {
-            if let Some(extent) = swap.allocate(bytes, false) {
-                return Some(extent);
+            if let Some(room) = swap.allocate(bytes, false) {
+                return Some(room);
             }
             // Fewer would not help: a cluster is a cluster.
             if swap.collects() {

@@ -3,11 +3,12 @@
 //! GCM is safe only as long as no nonce serves twice under one key. The nonce of 96 bits is
 //!
 //! ```text
-//!   | serial of the write, 64 bits | offset modulo 2^32, 32 bits |      little endian
+//!   | serial, 64 bits | offset modulo 2^32, 32 bits |      little endian
 //! ```
 //!
-//! A serial is never used again, so nonces of different writes differ in it. Pages of the same write
-//! are less than 4 GiB apart, because a write is smaller than that, so they differ in the rest. To
+//! A serial is that of one write, or of several that fill one cluster one behind the other, and never used again, so
+//! nonces of others differ in it. Pages with the same serial are less than 4 GiB apart, because a cluster
+//! is smaller than that, and no two lie at the same place, so they differ in the rest. To
 //! close the same bytes twice under one identity gives the same ciphertext and tells nobody anything;
 //! other bytes need another serial, also when a write failed and is tried again. The key is new for
 //! each job and is wiped in forked children, so nobody else counts serials under it.

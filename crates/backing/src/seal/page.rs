@@ -23,8 +23,8 @@ pub enum Protection {
 /// within a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Number of the write that carried it, never used again; a write that is tried again with
-    /// other contents has another number.
+    /// Number of the write that carried it, or of all that filled its cluster; never used again, and a write that is
+    /// tried again with other contents has another number.
     pub serial: u64,
     /// First byte in the file.
     pub offset: u64,

@@ -112,6 +112,59 @@ fn pages_of_a_failed_write_are_the_oldest_again_and_writing_stops() {
     assert!(second.serial > first.serial);
 }
 
+/// Pages of 1500 bytes in the swap file, written one by one.
+fn one_by_one(pages: u8, outcome: impl Fn(u8) -> WriteOutcome) -> Vec<(u64, u64)> {
+    let swap = SwapSettings {
+        cluster_bytes: 4 * 4096,
+        ..clusters()
+    };
+    let settings = Settings {
+        swap: Some(swap),
+        ..settings()
+    };
+    let mut script = Script::new(settings, "static:0");
+    let write = |page| {
+        script.engine.resume_writes();
+        script.fill(u64::from(page), 1);
+        script.choose(1);
+        let body = script.take(u64::from(page)).unwrap();
+        script.fold(body, page, 1500);
+        let plan = script.plan_write().unwrap();
+        script.engine.write_done(&plan, outcome(page));
+        assert_eq!(script.engine.violation(), None);
+        (plan.offset, plan.serial)
+    };
+    (0..pages).map(write).collect()
+}
+
+#[test]
+fn short_writes_fill_a_cluster_together_under_one_number() {
+    let written = one_by_one(6, |_| WriteOutcome::Done);
+    let offsets: Vec<u64> = written.iter().map(|&(offset, _)| offset / 4096).collect();
+    assert_eq!(offsets, [0, 1, 2, 3, 4, 5]);
+    let serials: Vec<u64> = written.iter().map(|&(_, serial)| serial).collect();
+    assert_eq!(serials, [1, 1, 1, 1, 2, 2]);
+}
+
+#[test]
+fn after_a_failed_write_the_next_begins_a_cluster() {
+    let fails = |page| match page {
+        1 => WriteOutcome::Failed,
+        _ => WriteOutcome::Done,
+    };
+    let written = one_by_one(4, fails);
+    let serials: Vec<u64> = written.iter().map(|&(_, serial)| serial).collect();
+    assert_eq!(serials, [1, 1, 2, 2]);
+    let mut places: Vec<_> = written.clone();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(
+        places.len(),
+        written.len(),
+        "no place twice under one number"
+    );
+}
+
 #[test]
 fn a_full_file_is_asked_again_once_room_was_freed() {
     let swap = SwapSettings {
