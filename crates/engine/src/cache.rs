@@ -12,6 +12,7 @@ use pleat_store::{Full, Growth, Handle, Layout};
 use pleat_types::{CodecId, PAGE_SIZE};
 
 use crate::bodies::{make_room, Bodies, BodyState, DiskCopy, Home, Packed};
+use crate::copies::Sparing;
 use crate::distance::Distances;
 use crate::ghosts::Ghosts;
 use crate::landing::Landing;
@@ -81,6 +82,8 @@ pub(crate) struct Cache {
     limit_bytes: Option<u64>,
     /// When it last came to owe something.
     pub(crate) owed_at: u64,
+    /// Whether it is worth while to keep copies in the swap file.
+    pub(crate) sparing: Sparing,
     /// What folding leaves of a page, a running mean in 1/16 bytes.
     folded_mean_16ths: u64,
     /// Room in the swap file for pages that are being moved there from elsewhere in it.
@@ -129,6 +132,7 @@ impl Cache {
             owed_bytes: 0,
             limit_bytes: None,
             owed_at: 0,
+            sparing: Sparing::default(),
             // Until there is experience: half a page.
             folded_mean_16ths: 16 * PAGE_SIZE as u64 / 2,
             moving_bytes: 0,

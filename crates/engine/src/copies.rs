@@ -27,9 +27,9 @@ use pleat_types::{CodecId, PageNo, SpaceId, StagingSlot};
 use crate::bodies::BodyState;
 use crate::{BodyId, Engine};
 
-/// Where less than this share of the pages compared are the same, copies are not kept...
-const LEAST_SAME: u32 = 256 / 8;
-/// ... but for one body in so many, to see whether that has changed.
+/// Where less than this share of the copies spares a write, they are not kept...
+const LEAST_SPARING: u32 = 256 / 4;
+/// ... but for those of one body in so many, to see whether that has changed.
 const TRY_EVERY: u32 = 16;
 /// The share is a running mean over about so many.
 const WEIGHT: u32 = 64;
@@ -139,29 +139,30 @@ impl Copies {
     }
 }
 
-/// How many pages leave as they came, in 256ths.
+/// How many copies spare a write, in 256ths. Those do not whose page changes, or is wanted again while it is in the
+/// compressed cache.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sameness(u32);
+pub(crate) struct Sparing(u32);
 
-impl Default for Sameness {
-    fn default() -> Sameness {
-        Sameness(256)
+impl Default for Sparing {
+    fn default() -> Sparing {
+        Sparing(256)
     }
 }
 
-impl Sameness {
-    fn learn(&mut self, is_same: bool) {
-        let now = if is_same { 256 * WEIGHT } else { 0 };
+impl Sparing {
+    pub(crate) fn learn(&mut self, has_spared: bool) {
+        let now = if has_spared { 256 * WEIGHT } else { 0 };
         let sum = self.0 * WEIGHT * (WEIGHT - 1) + now;
         // Rounded towards the new: the mean reaches both ends.
-        self.0 = match is_same {
+        self.0 = match has_spared {
             true => sum.div_ceil(WEIGHT * WEIGHT),
             false => sum / (WEIGHT * WEIGHT),
         };
     }
 
     fn is_worth_it(self, body: BodyId) -> bool {
-        self.0 >= LEAST_SAME || body.0.is_multiple_of(TRY_EVERY)
+        self.0 >= LEAST_SPARING || body.0.is_multiple_of(TRY_EVERY)
     }
 }
 
@@ -176,7 +177,7 @@ impl Engine {
         let swap = self.cache.swap.as_ref();
         self.settings.keeps_copies
             && in_file
-            && self.sameness.is_worth_it(body)
+            && self.cache.sparing.is_worth_it(body)
             && swap.is_some_and(|swap| !swap.is_nearly_full())
     }
 
@@ -208,11 +209,11 @@ impl Engine {
         let BodyState::StagedClean { slot, copy } = self.cache.bodies.state(body) else {
             panic!("{body:?} has nothing to be compared with");
         };
-        self.sameness.learn(is_same);
         let totals = &mut self.cache.totals;
         totals.compared_pages += 1;
         totals.unchanged_pages += u64::from(is_same);
         if !is_same {
+            self.cache.sparing.learn(false);
             self.cache.bodies.set_state(body, BodyState::Staged(slot));
             self.cache.free_extent(copy.extent);
         }
@@ -274,17 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn where_pages_change_copies_are_kept_of_few_bodies() {
-        let mut sameness = Sameness::default();
-        let kept = |sameness: Sameness| {
-            (0..160)
-                .filter(|&b| sameness.is_worth_it(BodyId(b)))
-                .count()
-        };
-        assert_eq!(kept(sameness), 160);
-        (0..400).for_each(|_| sameness.learn(false));
-        assert_eq!(kept(sameness), 10);
-        (0..20).for_each(|_| sameness.learn(true));
-        assert_eq!(kept(sameness), 160);
+    fn where_copies_spare_no_writes_they_are_kept_of_few_bodies() {
+        let mut sparing = Sparing::default();
+        let kept = |sparing: Sparing| (0..160).filter(|&b| sparing.is_worth_it(BodyId(b))).count();
+        assert_eq!(kept(sparing), 160);
+        (0..400).for_each(|_| sparing.learn(false));
+        assert_eq!(kept(sparing), 10);
+        (0..40).for_each(|_| sparing.learn(true));
+        assert_eq!(kept(sparing), 160);
     }
 }

@@ -95,7 +95,6 @@ pub use types::{
 };
 
 use cache::Cache;
-use copies::Sameness;
 use lives::Lives;
 use space::{PageCounts, Space};
 use table::PageState;
@@ -127,8 +126,6 @@ pub struct Engine {
     resident_max_pages: Option<u64>,
     /// The last attempt to choose victims found none, and none have come since.
     starved: bool,
-    /// Whether it is worth while to keep copies (`copies.rs`).
-    sameness: Sameness,
     /// Tickets given to copies of cold pages.
     copies_made: u64,
     /// Pages of a part of a range while it is forgotten or moved; kept for its memory.
@@ -156,7 +153,6 @@ impl Engine {
             asked_bytes: 0,
             resident_max_pages: None,
             starved: false,
-            sameness: Sameness::default(),
             copies_made: 0,
             scratch: Vec::new(),
         }

@@ -80,6 +80,7 @@ impl Cache {
                 packed,
                 copy,
             } => {
+                self.sparing.learn(false);
                 if !self.keeps_what_is_read() {
                     self.bodies.set_state(body, BodyState::OnDisk(copy));
                     self.unstore(body, handle, packed);
@@ -229,6 +230,7 @@ impl Cache {
                 packed,
                 copy,
             } => {
+                self.sparing.learn(true);
                 self.bodies.set_state(body, BodyState::OnDisk(copy));
                 self.unstore(body, handle, packed);
             }
