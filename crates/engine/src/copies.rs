@@ -25,6 +25,7 @@ use pleat_backing::Fingerprint;
 use pleat_types::{CodecId, PageNo, SpaceId, StagingSlot};
 
 use crate::bodies::BodyState;
+use crate::share::Share;
 use crate::{BodyId, Engine};
 
 /// Where less than this share of the copies spares a write, they are not kept...
@@ -139,30 +140,18 @@ impl Copies {
     }
 }
 
-/// How many copies spare a write, in 256ths. Those do not whose page changes, or is wanted again while it is in the
+/// How many copies spare a write. Those do not whose page changes, or is wanted again while it is in the
 /// compressed cache.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sparing(u32);
-
-impl Default for Sparing {
-    fn default() -> Sparing {
-        Sparing(256)
-    }
-}
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sparing(Share<WEIGHT>);
 
 impl Sparing {
     pub(crate) fn learn(&mut self, has_spared: bool) {
-        let now = if has_spared { 256 * WEIGHT } else { 0 };
-        let sum = self.0 * WEIGHT * (WEIGHT - 1) + now;
-        // Rounded towards the new: the mean reaches both ends.
-        self.0 = match has_spared {
-            true => sum.div_ceil(WEIGHT * WEIGHT),
-            false => sum / (WEIGHT * WEIGHT),
-        };
+        self.0.learn(has_spared);
     }
 
     fn is_worth_it(self, body: BodyId) -> bool {
-        self.0 >= LEAST_SPARING || body.0.is_multiple_of(TRY_EVERY)
+        self.0.is_at_least(LEAST_SPARING) || body.0.is_multiple_of(TRY_EVERY)
     }
 }
 

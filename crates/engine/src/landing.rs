@@ -14,6 +14,7 @@ use std::collections::{HashMap, VecDeque};
 
 use pleat_types::{PageNo, PageRange};
 
+use crate::share::Share;
 use crate::streams::Streams;
 use crate::BodyId;
 
@@ -52,8 +53,8 @@ pub(crate) struct Landing {
     max_bytes: u64,
     stamp: u64,
     streams: Streams,
-    /// Share of pages read ahead that were used, in 256ths.
-    used_256ths: u32,
+    /// Share of pages read ahead that were used.
+    used: Share<WEIGHT>,
     /// Chances to read ahead that were not taken since the last try.
     passed: u32,
     pub(crate) ahead_used: u64,
@@ -70,7 +71,7 @@ impl Landing {
             max_bytes,
             stamp: 0,
             streams: Streams::new(u64::from(cluster_bytes / SLACK_PART)),
-            used_256ths: 256,
+            used: Share::default(),
             passed: 0,
             ahead_used: 0,
             ahead_wasted: 0,
@@ -80,7 +81,7 @@ impl Landing {
     /// How many pages to read, beginning at this place in the order of writing; at least 1.
     pub(crate) fn window(&mut self, position: u64, most: u32) -> u32 {
         let window = self.streams.window(PageNo(position), most);
-        if window == 1 || self.used_256ths >= LEAST_USED {
+        if window == 1 || self.used.is_at_least(LEAST_USED) {
             return window;
         }
         self.passed += 1;
@@ -178,13 +179,7 @@ impl Landing {
     fn learn(&mut self, was_used: bool) {
         self.ahead_used += u64::from(was_used);
         self.ahead_wasted += u64::from(!was_used);
-        let now = if was_used { 256 * WEIGHT } else { 0 };
-        // Rounded towards the new: the mean reaches both ends.
-        let sum = self.used_256ths * WEIGHT * (WEIGHT - 1) + now;
-        self.used_256ths = match was_used {
-            true => sum.div_ceil(WEIGHT * WEIGHT),
-            false => sum / (WEIGHT * WEIGHT),
-        };
+        self.used.learn(was_used);
     }
 
     /// Memory that the pages take.

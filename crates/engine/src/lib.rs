@@ -68,6 +68,7 @@ mod recompress;
 mod release;
 mod residents;
 mod scouts;
+mod share;
 mod space;
 mod spaces;
 mod streams;
