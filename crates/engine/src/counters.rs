@@ -74,6 +74,8 @@ pub struct Counters {
     pub spared_pages: u64,
     /// Pages that do because a neighbour came back.
     pub spared_neighbour_pages: u64,
+    /// Pages chosen in a round: they came in it, and went though others are older.
+    pub passed_pages: u64,
     /// Pages zeroed because a neighbour was touched for the first time.
     pub prezeroed_pages: u64,
     /// Faults answered with "wait".

@@ -109,9 +109,9 @@ impl Engine {
             let heads = oldest.iter().zip(&room).enumerate();
             let eligible = heads.filter_map(|(index, (head, &room))| {
                 head.filter(|_| room > 0)
-                    .map(|(page, stamp)| (self.rank(takers[index].0, stamp), index, page, stamp))
+                    .map(|(page, stamp)| (self.rank(takers[index].0, stamp), index, page))
             });
-            let Some((rank, index, page, stamp)) = eligible.min() else {
+            let Some((rank, index, page)) = eligible.min() else {
                 break;
             };
             let id = takers[index].0;
@@ -121,7 +121,8 @@ impl Engine {
                 break;
             }
             if let Some(space) = self.spaces.get_mut(&id) {
-                space.choose_oldest(page, stamp, &mut self.pages);
+                let passed = space.choose_oldest(page, &mut self.cache.clock, &mut self.pages);
+                self.cache.totals.passed_pages += u64::from(passed);
             }
             out.push((id, page));
             room[index] -= 1;

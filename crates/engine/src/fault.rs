@@ -204,7 +204,7 @@ impl Engine {
         let Some(space) = self.spaces.get_mut(&space).filter(|_| !range.is_empty()) else {
             return false;
         };
-        space.table.wanted(range);
+        space.wanted(range);
         space.streams.filled(range, run_max);
         // A run brings its own.
         let is_alone = range.start.plus(1) == range.end;
@@ -286,6 +286,9 @@ impl Engine {
         }
         if came != Came::Wanted {
             cache.totals.prefetched_pages += 1;
+            if came == Came::InRun {
+                space.residents.rounds.followed();
+            }
             return;
         }
         let tier = cache.count_hit(state);

@@ -67,6 +67,7 @@ mod reads;
 mod recompress;
 mod release;
 mod residents;
+mod rounds;
 mod scouts;
 mod share;
 mod space;

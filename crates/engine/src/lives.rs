@@ -10,16 +10,14 @@
 //! Programs use what lies together at about the same time, so a return is also a sign of use for its
 //! neighbours in memory: those that are not young anyway get a life if they have none.
 //!
-//! In a program that goes round and round, LRU and FIFO have nothing of what they keep, and all distances are
-//! about equal. Then the quartiles swing around that distance, some pages get more lives than others, and where
-//! the round is not much larger than memory these stay until they are used: a little of what OPT does. (Where pages
-//! come in runs. Page by page, scouts of other regions leave in their stead.)
+//! In a program that goes round and round all distances are about equal, and `rounds.rs` sees to it.
 //!
 //! `pleat sim --misses` measures all this; docs/benchmarks.md has the figures.
 
 use pleat_policy::Backed;
 use pleat_types::{PageNo, PageRange, SpaceId};
 
+use crate::space::Space;
 use crate::Engine;
 
 /// Quartiles are counted in quarters of a page.
@@ -71,11 +69,14 @@ impl Engine {
         if self.sees_uses(id) {
             return;
         }
-        let resident_pages = self.pages.resident;
+        let (resident_pages, away_pages) = (self.pages.resident, self.cache.away.total());
         let (Some(lives), Some(space)) = (&mut self.lives, self.spaces.get_mut(&id)) else {
             return;
         };
-        let granted = lives.grant(newer_pages, resident_pages);
+        let mut granted = lives.grant(newer_pages, resident_pages);
+        if space.residents.rounds.is_even() {
+            granted = 0;
+        }
         space.table.set_lives(page, granted);
         let totals = &mut self.cache.totals;
         totals.spared_pages += u64::from(granted > 0);
@@ -83,6 +84,12 @@ impl Engine {
             start: PageNo(page.0.saturating_sub(REACH_PAGES)),
             end: PageNo(page.0.saturating_add(REACH_PAGES + 1)),
         };
+        if space.residents.rounds.returned(newer_pages, away_pages) {
+            let Space {
+                residents, table, ..
+            } = space;
+            residents.keep_youngest(page, table, &mut self.cache.clock);
+        }
         let oldest = space.residents.oldest_stamp();
         let latest = self.cache.clock - self.cache.clock.saturating_sub(oldest) / YOUNG_PART;
         totals.spared_neighbour_pages += space.table.spare(range, latest);

@@ -7,12 +7,16 @@
 //! life. Entries are not removed when a page goes another way; they are recognised as outdated by their
 //! stamp and swept up when they outnumber the rest.
 //!
-//! Where uses are not seen, old pages wait a little for what becomes of one beside them (`scouts.rs`).
+//! Where uses are not seen, old pages wait a little for what becomes of one beside them (`scouts.rs`). In a program
+//! that goes round and round, those that came last go first (`rounds.rs`, `passing.rs`).
+
+mod passing;
 
 use std::collections::VecDeque;
 
 use pleat_types::PageNo;
 
+use crate::rounds::Rounds;
 use crate::scouts::Time;
 use crate::table::{PageState, PageTable};
 
@@ -54,6 +58,9 @@ pub(crate) struct Manner {
 pub(crate) struct Residents {
     queue: VecDeque<(PageNo, u64)>,
     probation: VecDeque<(PageNo, u64)>,
+    /// In a round, those that came since it began; else none.
+    passing: VecDeque<(PageNo, u64)>,
+    pub(crate) rounds: Rounds,
     live: usize,
     /// What `oldest` found.
     found: Found,
@@ -73,37 +80,53 @@ enum Found {
     Scout,
     /// At the old end of those in probation.
     Probation,
+    /// At the old end of those passing.
+    Passing,
+    /// At the old end of the queue, and it will be the scout of a round.
+    RoundScout,
 }
 
 impl Residents {
     /// A page came that is younger than all others.
     pub(crate) fn push_youngest(&mut self, page: PageNo, stamp: u64) {
-        debug_assert!(self.queue.back().is_none_or(|&(_, last)| last < stamp));
-        self.queue.push_back((page, stamp));
+        let stays = !self.rounds.is_on() || self.rounds.is_scout(page);
+        let to = match stays {
+            true => &mut self.queue,
+            false => &mut self.passing,
+        };
+        debug_assert!(to.back().is_none_or(|&(_, last)| last < stamp));
+        to.push_back((page, stamp));
         self.live += 1;
     }
 
     /// A page came back with its old stamp. Only pages chosen before it can be older, so the
-    /// place is found within a few steps of the old end.
+    /// place is found near the old end, in a round perhaps of those passing.
     pub(crate) fn restore(&mut self, page: PageNo, stamp: u64) {
-        let older = self
-            .queue
-            .iter()
-            .take_while(|&&(_, other)| other < stamp)
-            .count();
-        self.queue.insert(older, (page, stamp));
+        let older = |entries: &VecDeque<_>| entries.partition_point(|&(_, other)| other < stamp);
+        let (queued, passing) = (older(&self.queue), older(&self.passing));
+        match self.passing.is_empty() || queued <= passing {
+            true => self.queue.insert(queued, (page, stamp)),
+            false => self.passing.insert(passing, (page, stamp)),
+        }
         self.live += 1;
     }
 
-    /// The page to go next, which stays where it is. Those that have lives, at most so many, lose one and are
-    /// the youngest from now on, and so are those in probation whose region is wanted: each costs one step, for
-    /// a use or a fault.
+    /// The page to go next, which stays where it is, and the stamp that says how old it is among those of other
+    /// spaces. Those that have lives, at most so many, lose one and are the youngest from now on, and so are those in
+    /// probation whose region is wanted: each costs one step, for a use or a fault.
     pub(crate) fn oldest(
         &mut self,
         table: &mut PageTable,
         clock: &mut u64,
         manner: Manner,
     ) -> Option<(PageNo, u64)> {
+        if self.rounds.is_on() {
+            if let Some(found) = self.oldest_passing(table, clock) {
+                return Some(found);
+            }
+        } else if !self.passing.is_empty() {
+            self.end_round();
+        }
         let mut passes_left = manner.passes_max;
         let room = match manner.with_scouts {
             true => self.live / PROBATION_PART,
@@ -116,7 +139,9 @@ impl Residents {
                 true => &mut self.probation,
                 false => &mut self.queue,
             };
-            let &(page, stamp) = from.front()?;
+            let Some(&(page, stamp)) = from.front() else {
+                return self.last_passing(table);
+            };
             if !is_live(table, page, stamp) {
                 from.pop_front();
                 continue;
@@ -163,32 +188,43 @@ impl Residents {
         oldest.map_or(0, |&(_, stamp)| stamp)
     }
 
-    /// Takes out the entry that `oldest` returned, whose page gets another state now.
-    pub(crate) fn pop_oldest(&mut self, table: &mut PageTable) {
+    /// Takes out the entry that `oldest` returned, whose page gets another state now; whether it only passed in a
+    /// round.
+    pub(crate) fn pop_oldest(&mut self, table: &mut PageTable, clock: &mut u64) -> bool {
         let gone = match self.found {
             Found::Probation => self.probation.pop_front(),
-            Found::Oldest | Found::Scout => self.queue.pop_front(),
+            Found::Oldest | Found::Scout | Found::RoundScout => self.queue.pop_front(),
+            Found::Passing => self.passing.pop_front(),
         };
-        if let (Found::Scout, Some((page, _))) = (self.found, gone) {
-            table.send_scout(page, self.now);
+        match (self.found, gone) {
+            (Found::Scout, Some((page, _))) => table.send_scout(page, self.now),
+            (Found::RoundScout, Some((page, _))) => self.rounds.send_scout(page, self.now),
+            (Found::Passing, _) => self.turn(table, clock),
+            _ => {}
         }
         self.now.tick();
+        self.rounds.judge(self.now, self.live as u32);
         self.returned = self.returned.saturating_sub(RETURNS);
+        self.found == Found::Passing
     }
 
     /// A resident page got another state or stamp (the table says so already).
     pub(crate) fn outdated(&mut self, table: &PageTable) {
         self.live -= 1;
-        if self.queue.len() + self.probation.len() > 2 * self.live + OUTDATED_MIN {
-            for entries in [&mut self.queue, &mut self.probation] {
+        if self.entries() > 2 * self.live + OUTDATED_MIN {
+            for entries in [&mut self.queue, &mut self.probation, &mut self.passing] {
                 entries.retain(|&(page, stamp)| is_live(table, page, stamp));
             }
         }
     }
 
+    fn entries(&self) -> usize {
+        self.queue.len() + self.probation.len() + self.passing.len()
+    }
+
     /// Bytes of the queues.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        let entries = self.queue.capacity() + self.probation.capacity();
+        let entries = self.queue.capacity() + self.probation.capacity() + self.passing.capacity();
         (entries * size_of::<(PageNo, u64)>()) as u64
     }
 
@@ -198,21 +234,22 @@ impl Residents {
             .queue
             .iter()
             .chain(&self.probation)
+            .chain(&self.passing)
             .filter(|&&(page, stamp)| is_live(table, page, stamp))
             .count();
         let resident = table
             .known()
             .filter(|(_, state)| matches!(state, PageState::Resident { .. }))
             .count();
-        let ascending = self
-            .queue
-            .iter()
-            .zip(self.queue.iter().skip(1))
-            .all(|(a, b)| a.1 < b.1);
+        let ascends = |entries: &VecDeque<(PageNo, u64)>| {
+            let mut pairs = entries.iter().zip(entries.iter().skip(1));
+            pairs.all(|(a, b)| a.1 < b.1)
+        };
+        let ascending = ascends(&self.queue) && ascends(&self.passing);
         live == self.live
             && live == resident
             && ascending
-            && self.queue.len() + self.probation.len() <= 2 * live + OUTDATED_MIN
+            && self.entries() <= 2 * live + OUTDATED_MIN
     }
 }
 
@@ -260,7 +297,7 @@ mod tests {
             residents.oldest(&mut table, &mut clock, ALL),
             Some((PageNo(2), 2))
         );
-        residents.pop_oldest(&mut table);
+        residents.pop_oldest(&mut table, &mut 9);
         table.set(PageNo(2), PageState::Unknown);
         residents.outdated(&table);
         assert_eq!(
@@ -302,11 +339,16 @@ mod tests {
     /// Has the next page go; which it was.
     fn go(residents: &mut Residents, table: &mut PageTable, clock: &mut u64) -> u64 {
         let (page, stamp) = residents.oldest(table, clock, SCOUTING).expect("a page");
-        residents.pop_oldest(table);
+        residents.pop_oldest(table, clock);
         table.set(page, PageState::Leaving { stamp });
         residents.outdated(table);
         assert!(residents.is_valid(table));
         page.0
+    }
+
+    fn wanted(table: &mut PageTable, first: u64, count: u64) {
+        let run = PageRange::new(PageNo(first), count);
+        table.wanted(run, &mut Rounds::default(), 640);
     }
 
     #[test]
@@ -325,7 +367,7 @@ mod tests {
         let (mut residents, mut table) = resident(640);
         let mut clock = 639;
         assert_eq!(go(&mut residents, &mut table, &mut clock), 0);
-        table.wanted(PageRange::new(PageNo(0), 1));
+        wanted(&mut table, 0, 1);
         let gone: Vec<u64> = (0..20)
             .map(|_| go(&mut residents, &mut table, &mut clock))
             .collect();
@@ -340,7 +382,7 @@ mod tests {
         let mut clock = 639;
         for _ in 0..300 {
             go(&mut residents, &mut table, &mut clock);
-            (0..40).for_each(|region| table.wanted(PageRange::new(PageNo(region * 16), 1)));
+            (0..40).for_each(|region| wanted(&mut table, region * 16, 1));
         }
         let passes = clock - 639;
         let most = u64::from(300 * RETURNS + RETURNS_MAX);
@@ -350,7 +392,7 @@ mod tests {
     #[test]
     fn what_came_in_a_run_sends_no_scouts() {
         let (mut residents, mut table) = resident(640);
-        table.wanted(PageRange::new(PageNo(0), 640));
+        wanted(&mut table, 0, 640);
         let mut clock = 639;
         let gone: Vec<u64> = (0..40)
             .map(|_| go(&mut residents, &mut table, &mut clock))
@@ -375,7 +417,7 @@ mod tests {
         for page in [0, 1] {
             let oldest = residents.oldest(&mut table, &mut 9, ALL);
             assert_eq!(oldest, Some((PageNo(page), page)));
-            residents.pop_oldest(&mut table);
+            residents.pop_oldest(&mut table, &mut 9);
             table.set(PageNo(page), PageState::Leaving { stamp: page });
             residents.outdated(&table);
         }

@@ -7,6 +7,8 @@
 
 use std::num::NonZeroU32;
 
+use crate::rounds::Visits;
+
 /// Pages of a region.
 pub(crate) const REGION_PAGES: u64 = 16;
 
@@ -23,12 +25,14 @@ const TIME: u32 = !0 >> TIME_SHIFT;
 pub(crate) struct Regions<const COUNT: usize> {
     /// When the last scout left, and the two bits. 0: none ever did.
     regions: [u32; COUNT],
+    visits: [Visits; COUNT],
 }
 
 impl<const COUNT: usize> Regions<COUNT> {
     /// Without a scout.
     pub(crate) const NEW: Regions<COUNT> = Regions {
         regions: [0; COUNT],
+        visits: [Visits::NONE; COUNT],
     };
 
     /// Whether a scout should leave now: the last did more than `window` ago.
@@ -46,6 +50,12 @@ impl<const COUNT: usize> Regions<COUNT> {
     pub(crate) fn wanted(&mut self, region: usize, in_order: bool) {
         let region = &mut self.regions[region];
         *region = *region & !IN_ORDER | WANTED | if in_order { IN_ORDER } else { 0 };
+    }
+
+    /// A page of the region comes as so many did before, in a space with so many in memory: does it so after about the
+    /// same time as before? `None`: it goes on coming.
+    pub(crate) fn visit(&mut self, region: usize, came: u64, resident: usize) -> Option<bool> {
+        self.visits[region].visit(came, resident)
     }
 
     /// Whether one was since the scout left.

@@ -11,6 +11,11 @@ impl<const WEIGHT: u32> Default for Share<WEIGHT> {
 }
 
 impl<const WEIGHT: u32> Share<WEIGHT> {
+    /// Believed to be none at first.
+    pub(crate) fn none() -> Share<WEIGHT> {
+        Share(0)
+    }
+
     pub(crate) fn learn(&mut self, is_good: bool) {
         let now = if is_good { 256 * WEIGHT } else { 0 };
         // Rounded towards the new: the mean reaches both ends.

@@ -161,12 +161,22 @@ impl Space {
         before
     }
 
+    /// The run came because its first page was wanted.
+    pub(crate) fn wanted(&mut self, run: PageRange) {
+        let Space {
+            table, residents, ..
+        } = self;
+        let resident = residents.pace().1;
+        residents.rounds.come(run.len());
+        table.wanted(run, &mut residents.rounds, resident);
+    }
+
     /// Pages by state.
     pub(crate) fn counts(&self) -> PageCounts {
         self.counts
     }
 
-    /// The resident page to go next and its stamp.
+    /// The resident page to go next, and the stamp by which it is compared with those of other spaces.
     pub(crate) fn oldest(&mut self, clock: &mut u64, manner: Manner) -> Option<(PageNo, u64)> {
         self.residents.oldest(&mut self.table, clock, manner)
     }
@@ -194,10 +204,17 @@ impl Space {
         Some(body)
     }
 
-    /// Puts the oldest resident page, just looked up, under a command.
-    pub(crate) fn choose_oldest(&mut self, page: PageNo, stamp: u64, counts: &mut PageCounts) {
-        self.residents.pop_oldest(&mut self.table);
+    /// Puts the oldest resident page, just looked up, under a command; whether it only passed in a round.
+    pub(crate) fn choose_oldest(
+        &mut self,
+        page: PageNo,
+        clock: &mut u64,
+        counts: &mut PageCounts,
+    ) -> bool {
+        let stamp = self.table.get(page).stamp();
+        let passed = self.residents.pop_oldest(&mut self.table, clock);
         self.change(page, PageState::Leaving { stamp }, counts);
+        passed
     }
 
     /// A page whose command was cancelled is resident again and as old as it was.

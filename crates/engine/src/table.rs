@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use pleat_types::{PageNo, PageRange};
 
 use crate::blocks::{Block, BLOCK_PAGES};
+use crate::rounds::Rounds;
 use crate::scouts::{Regions, Time, REGION_PAGES};
 use crate::BodyId;
 
@@ -227,13 +228,15 @@ impl PageTable {
     }
 
     /// A page was wanted that was not in memory: its region is in use, and so are those of the whole run in
-    /// which it came.
-    pub(crate) fn wanted(&mut self, run: PageRange) {
+    /// which it came. What is seen of rounds goes to `rounds`.
+    pub(crate) fn wanted(&mut self, run: PageRange, rounds: &mut Rounds, resident: usize) {
         let in_order = run.end.0 > run.start.0 + 1;
         for region in run.start.0 / REGION_PAGES..run.end.0.div_ceil(REGION_PAGES) {
             let (number, region) = region_of(PageNo(region * REGION_PAGES));
             if let Some(chunk) = self.chunks.get_mut(&number) {
                 chunk.regions.wanted(region, in_order);
+                let visit = chunk.regions.visit(region, rounds.came(), resident);
+                rounds.visited(visit);
             }
         }
     }

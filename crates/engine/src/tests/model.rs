@@ -27,6 +27,11 @@ enum Step {
     Sweep {
         space: usize,
     },
+    /// The program goes round and round, or does no more.
+    Round {
+        space: usize,
+        begins: bool,
+    },
     LookUp {
         space: usize,
         page: u64,
@@ -106,6 +111,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (space(), page(), choice()).prop_map(|(space, page, cut)| Read { space, page, cut }),
         12 => (space(), page(), choice()).prop_map(|(space, page, cut)| Write { space, page, cut }),
         2 => space().prop_map(|space| Sweep { space }),
+        2 => (space(), any::<bool>()).prop_map(|(space, begins)| Round { space, begins }),
         6 => (space(), page()).prop_map(|(space, page)| LookUp { space, page }),
         6 => space().prop_map(|space| Answer { space }),
         4 => (space(), page()).prop_map(|(space, page)| TouchUnwatched { space, page }),
@@ -163,6 +169,10 @@ fn apply(world: &mut World, step: Step) {
                 let space = world.space(space).into_iter();
                 space.for_each(|space| world.read(space, page_of(page), 0));
             }
+        }
+        Step::Round { space, begins } => {
+            let space = world.space(space).into_iter();
+            space.for_each(|space| world.engine.set_round(space, begins));
         }
         Step::LookUp { space, page } => {
             world
@@ -364,7 +374,7 @@ fn random_sequences_reach_everything_that_can_happen() {
     );
 }
 
-const CORNERS: usize = 39;
+const CORNERS: usize = 40;
 
 fn corners(counters: &Counters) -> [u64; CORNERS] {
     [
@@ -407,5 +417,6 @@ fn corners(counters: &Counters) -> [u64; CORNERS] {
         counters.read_ahead_used_pages,
         counters.unchanged_pages,
         counters.compared_pages - counters.unchanged_pages,
+        counters.passed_pages,
     ]
 }
