@@ -51,6 +51,7 @@ mod blocks;
 mod bodies;
 mod body;
 mod cache;
+mod chunks;
 mod collect;
 mod copies;
 mod counters;

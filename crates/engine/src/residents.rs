@@ -18,7 +18,7 @@ use pleat_types::PageNo;
 
 use crate::rounds::Rounds;
 use crate::scouts::Time;
-use crate::table::{PageState, PageTable};
+use crate::table::{Errand, PageState, PageTable, Turn};
 
 /// Outdated entries tolerated whatever the number of live ones.
 const OUTDATED_MIN: usize = 64;
@@ -142,36 +142,42 @@ impl Residents {
             let Some(&(page, stamp)) = from.front() else {
                 return self.last_passing(table);
             };
-            if !is_live(table, page, stamp) {
+            let next = *clock + 1;
+            let may_pass = passes_left > 0;
+            let mut is_young = match table.turn(page, stamp, may_pass.then_some(next)) {
+                Turn::Outdated => {
+                    from.pop_front();
+                    continue;
+                }
+                Turn::PassedOver => true,
+                Turn::Goes => false,
+            };
+            if !is_young && is_tried && may_pass {
+                is_young = self.returned < RETURNS_MAX && table.is_wanted(page);
+                if is_young {
+                    table.renew(page, next);
+                    self.returned += 1;
+                }
+            }
+            if is_young {
                 from.pop_front();
+                passes_left -= 1;
+                *clock = next;
+                self.queue.push_back((page, next));
                 continue;
             }
-            if passes_left > 0 {
-                let next = *clock + 1;
-                let is_young = table.pass_over(page, next)
-                    || is_tried && self.returned < RETURNS_MAX && table.is_wanted(page) && {
-                        table.renew(page, next);
-                        self.returned += 1;
-                        true
-                    };
-                if is_young {
-                    from.pop_front();
-                    passes_left -= 1;
-                    *clock = next;
-                    self.queue.push_back((page, next));
-                    continue;
-                }
-            }
-            self.found = match (is_tried, is_new) {
-                (true, _) => Found::Probation,
-                (_, true) if table.is_in_order(page) => Found::Oldest,
-                (_, true) if table.wants_scout(page, self.now, room as u32) => Found::Scout,
-                (_, true) => {
-                    from.pop_front();
-                    self.probation.push_back((page, stamp));
-                    continue;
-                }
-                _ => Found::Oldest,
+            self.found = match is_tried {
+                true => Found::Probation,
+                false if !is_new => Found::Oldest,
+                false => match table.errand(page, self.now, room as u32) {
+                    Errand::None => Found::Oldest,
+                    Errand::Scout => Found::Scout,
+                    Errand::Wait => {
+                        from.pop_front();
+                        self.probation.push_back((page, stamp));
+                        continue;
+                    }
+                },
             };
             return Some((page, stamp));
         }

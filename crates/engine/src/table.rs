@@ -3,122 +3,21 @@
 //! Sparse in chunks of 512 pages, so that giving up a range of terabytes costs only what is known
 //! in it. A page never heard of is [`PageState::Unknown`] and takes no room.
 
-use std::collections::BTreeMap;
+mod states;
 
 use pleat_types::{PageNo, PageRange};
 
+pub(crate) use self::states::{Errand, PageState, Touched, Turn};
+use self::states::{CLEAN, DATA_SHIFT, KIND, LIFE, LIVES, LIVES_SHIFT, RESIDENT};
 use crate::blocks::{Block, BLOCK_PAGES};
+use crate::chunks::Chunks;
 use crate::rounds::Rounds;
 use crate::scouts::{Regions, Time, REGION_PAGES};
-use crate::BodyId;
 
 const CHUNK_PAGES: u64 = 512;
 const CHUNK_REGIONS: usize = (CHUNK_PAGES / REGION_PAGES) as usize;
 
 const CHUNK_BLOCKS: usize = (CHUNK_PAGES / BLOCK_PAGES) as usize;
-
-const KIND: u64 = 7;
-const RESIDENT: u64 = 1;
-/// How often it will be passed over when it is the oldest: once after a use, more often by `lives.rs`. Only
-/// of pages that are resident.
-const LIVES_SHIFT: u32 = 3;
-const LIVES: u64 = 3 << LIVES_SHIFT;
-/// One of them.
-const LIFE: u64 = 1 << LIVES_SHIFT;
-/// As its copy in a file or in the swap file; only of pages that are present.
-const CLEAN: u64 = 1 << 5;
-const DATA_SHIFT: u32 = 6;
-
-/// What a touch found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Touched {
-    /// The page is not resident.
-    Absent,
-    /// It is.
-    Present,
-    /// It is, and was clean before this write.
-    Dirtied,
-}
-
-/// Where a page is.
-///
-/// ```text
-///              adopt, filled
-///   Unknown ------------------> Resident <----------------+-----------+
-///      ^                         |    ^                   |           |
-///      | forget,          choose |    | refused           | filled    | filled, adopt
-///      | from any         victims|    | (busy, stale)     |           |
-///      | state                   v    |                   |           |
-///      +-----------------------  Leaving --- taken --->  Away         |
-///        refused (gone)             |                                 |
-///                                   +------- refused (unmovable) -> Stuck
-///                                Resident -- faulted on though present --^
-/// ```
-///
-/// A page that arrives at an address from which a page is still being taken is `Leaving` at once:
-/// the command may yet hit it (see `space.rs`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PageState {
-    /// Not there, or there without our knowledge; reads as zeros.
-    Unknown,
-    /// Present; the stamp says since when (smaller is older).
-    Resident { stamp: u64 },
-    /// Present or just taken: a command to take it is under way.
-    Leaving { stamp: u64 },
-    /// Present, and refuses to be moved or must not be just now.
-    Stuck,
-    /// Taken away; its content is this body.
-    Away(BodyId),
-}
-
-impl PageState {
-    /// Packs into 64 bits: three for the kind, three for lives and flags, the rest for stamp or body. Unknown is 0.
-    fn pack(self) -> u64 {
-        match self {
-            PageState::Unknown => 0,
-            PageState::Resident { stamp } => stamp << DATA_SHIFT | RESIDENT,
-            PageState::Leaving { stamp } => stamp << DATA_SHIFT | 2,
-            PageState::Stuck => 3,
-            PageState::Away(body) => u64::from(body.0) << DATA_SHIFT | 4,
-        }
-    }
-
-    fn unpack(bits: u64) -> PageState {
-        let stamp = bits >> DATA_SHIFT;
-        match bits & KIND {
-            0 => PageState::Unknown,
-            1 => PageState::Resident { stamp },
-            2 => PageState::Leaving { stamp },
-            3 => PageState::Stuck,
-            _ => PageState::Away(BodyId(stamp as u32)),
-        }
-    }
-
-    /// Since when it is there, or 0 where that is not known.
-    pub(crate) fn stamp(self) -> u64 {
-        match self {
-            PageState::Resident { stamp } | PageState::Leaving { stamp } => stamp,
-            _ => 0,
-        }
-    }
-
-    /// Whether it occupies memory of a program.
-    pub(crate) fn is_present(self) -> bool {
-        !matches!(self, PageState::Unknown | PageState::Away(_))
-    }
-
-    /// Whether the diagram has an arrow from here to `to`. Moves to an empty address of another
-    /// space or range (fork, mremap) start at `Unknown`, so any state may follow that one.
-    pub(crate) fn may_become(self, to: PageState) -> bool {
-        use PageState::*;
-        match (self, to) {
-            (Unknown, _) | (_, Unknown) | (Leaving { .. }, _) => true,
-            (Resident { .. }, Leaving { .. } | Resident { .. } | Stuck) => true,
-            (Stuck | Away(_), Resident { .. } | Leaving { .. }) | (Stuck, Stuck) => true,
-            (Resident { .. } | Stuck | Away(_), _) => false,
-        }
-    }
-}
 
 #[derive(Clone)]
 struct Chunk {
@@ -132,7 +31,7 @@ struct Chunk {
 /// The states of all pages of one address space.
 #[derive(Clone, Default)]
 pub(crate) struct PageTable {
-    chunks: BTreeMap<u64, Box<Chunk>>,
+    chunks: Chunks<Chunk>,
 }
 
 impl PageTable {
@@ -140,7 +39,7 @@ impl PageTable {
         let (chunk, index) = place(page);
         let packed = self
             .chunks
-            .get(&chunk)
+            .get(chunk)
             .map_or(0, |chunk| chunk.packed[index]);
         PageState::unpack(packed)
     }
@@ -148,16 +47,14 @@ impl PageTable {
     /// Sets the state of a page and says what it was.
     pub(crate) fn set(&mut self, page: PageNo, state: PageState) -> PageState {
         let (number, index) = place(page);
-        if state == PageState::Unknown && !self.chunks.contains_key(&number) {
+        if state == PageState::Unknown && self.chunks.get(number).is_none() {
             return PageState::Unknown;
         }
-        let chunk = self.chunks.entry(number).or_insert_with(|| {
-            Box::new(Chunk {
-                packed: [0; CHUNK_PAGES as usize],
-                known: 0,
-                regions: Regions::NEW,
-                blocks: [Block::default(); CHUNK_BLOCKS],
-            })
+        let chunk = self.chunks.get_or_insert(number, || Chunk {
+            packed: [0; CHUNK_PAGES as usize],
+            known: 0,
+            regions: Regions::NEW,
+            blocks: [Block::default(); CHUNK_BLOCKS],
         });
         let packed = &mut chunk.packed[index];
         let before = *packed;
@@ -166,7 +63,7 @@ impl PageTable {
         chunk.known += u32::from(state != PageState::Unknown);
         chunk.known -= u32::from(before != 0);
         if chunk.known == 0 {
-            self.chunks.remove(&number);
+            self.chunks.remove(number);
         }
         PageState::unpack(before)
     }
@@ -174,7 +71,7 @@ impl PageTable {
     /// The program uses a page.
     pub(crate) fn touch(&mut self, page: PageNo, write: bool) -> Touched {
         let (number, index) = place(page);
-        let Some(packed) = self.chunks.get_mut(&number).map(|c| &mut c.packed[index]) else {
+        let Some(packed) = self.chunks.get_mut(number).map(|c| &mut c.packed[index]) else {
             return Touched::Absent;
         };
         if *packed & KIND != RESIDENT {
@@ -190,18 +87,21 @@ impl PageTable {
         Touched::Present
     }
 
-    /// Takes a life from a resident page that has one, which is as young as `stamp` then; answers whether
-    /// it had.
-    pub(crate) fn pass_over(&mut self, page: PageNo, stamp: u64) -> bool {
+    /// What becomes of a resident page of this stamp whose turn it is to go. One with lives loses one and is as young as
+    /// `next`, if there is such a stamp.
+    pub(crate) fn turn(&mut self, page: PageNo, stamp: u64, next: Option<u64>) -> Turn {
         let Some(packed) = self.packed_mut(page) else {
-            return false;
+            return Turn::Outdated;
         };
-        if *packed & LIVES == 0 {
-            return false;
+        if *packed & !(LIVES | CLEAN) != (PageState::Resident { stamp }).pack() {
+            return Turn::Outdated;
         }
+        let Some(stamp) = next.filter(|_| *packed & LIVES != 0) else {
+            return Turn::Goes;
+        };
         let rest = (*packed & (LIVES | CLEAN)) - LIFE;
         *packed = PageState::Resident { stamp }.pack() | rest;
-        true
+        Turn::PassedOver
     }
 
     /// A resident page is as young as `stamp` from now on.
@@ -212,17 +112,20 @@ impl PageTable {
         }
     }
 
-    /// Whether a page of this one's region should leave as a scout now.
-    pub(crate) fn wants_scout(&self, page: PageNo, now: Time, window: u32) -> bool {
+    /// What the oldest page of a region does.
+    pub(crate) fn errand(&self, page: PageNo, now: Time, window: u32) -> Errand {
         let (number, region) = region_of(page);
-        let chunk = self.chunks.get(&number);
-        chunk.is_some_and(|chunk| chunk.regions.wants_scout(region, now, window))
+        match self.chunks.get(number) {
+            Some(chunk) if chunk.regions.is_in_order(region) => Errand::None,
+            Some(chunk) if chunk.regions.wants_scout(region, now, window) => Errand::Scout,
+            _ => Errand::Wait,
+        }
     }
 
     /// The page leaves as a scout of its region.
     pub(crate) fn send_scout(&mut self, page: PageNo, now: Time) {
         let (number, region) = region_of(page);
-        if let Some(chunk) = self.chunks.get_mut(&number) {
+        if let Some(chunk) = self.chunks.get_mut(number) {
             chunk.regions.send_scout(region, now);
         }
     }
@@ -233,7 +136,7 @@ impl PageTable {
         let in_order = run.end.0 > run.start.0 + 1;
         for region in run.start.0 / REGION_PAGES..run.end.0.div_ceil(REGION_PAGES) {
             let (number, region) = region_of(PageNo(region * REGION_PAGES));
-            if let Some(chunk) = self.chunks.get_mut(&number) {
+            if let Some(chunk) = self.chunks.get_mut(number) {
                 chunk.regions.wanted(region, in_order);
                 let visit = chunk.regions.visit(region, rounds.came(), resident);
                 rounds.visited(visit);
@@ -244,29 +147,22 @@ impl PageTable {
     /// What is known of a page's block; `None` where no page is known.
     pub(crate) fn block(&self, page: PageNo) -> Option<&Block> {
         let (number, index) = place(page);
-        let chunk = self.chunks.get(&number)?;
+        let chunk = self.chunks.get(number)?;
         Some(&chunk.blocks[index / BLOCK_PAGES as usize])
     }
 
     /// Keeps what is known of a page's block.
     pub(crate) fn set_block(&mut self, page: PageNo, block: Block) {
         let (number, index) = place(page);
-        if let Some(chunk) = self.chunks.get_mut(&number) {
+        if let Some(chunk) = self.chunks.get_mut(number) {
             chunk.blocks[index / BLOCK_PAGES as usize] = block;
         }
-    }
-
-    /// Whether its region came in a run last.
-    pub(crate) fn is_in_order(&self, page: PageNo) -> bool {
-        let (number, region) = region_of(page);
-        let chunk = self.chunks.get(&number);
-        chunk.is_some_and(|chunk| chunk.regions.is_in_order(region))
     }
 
     /// Whether its region is in use, as far as its last scout tells.
     pub(crate) fn is_wanted(&self, page: PageNo) -> bool {
         let (number, region) = region_of(page);
-        let chunk = self.chunks.get(&number);
+        let chunk = self.chunks.get(number);
         chunk.is_some_and(|chunk| chunk.regions.is_wanted(region))
     }
 
@@ -285,7 +181,10 @@ impl PageTable {
     pub(crate) fn spare(&mut self, range: PageRange, latest: u64) -> u64 {
         let mut spared = 0;
         let (first, last) = (range.start.0 / CHUNK_PAGES, (range.end.0 - 1) / CHUNK_PAGES);
-        for (&number, chunk) in self.chunks.range_mut(first..=last) {
+        for number in first..=last {
+            let Some(chunk) = self.chunks.get_mut(number) else {
+                continue;
+            };
             let base = number * CHUNK_PAGES;
             let from = range.start.0.saturating_sub(base) as usize;
             let to = (range.end.0 - base).min(CHUNK_PAGES) as usize;
@@ -303,7 +202,7 @@ impl PageTable {
     /// Whether a page is present and as its copy elsewhere.
     pub(crate) fn is_clean(&self, page: PageNo) -> bool {
         let (number, index) = place(page);
-        let chunk = self.chunks.get(&number);
+        let chunk = self.chunks.get(number);
         chunk.is_some_and(|chunk| chunk.packed[index] & CLEAN != 0)
     }
 
@@ -317,7 +216,7 @@ impl PageTable {
 
     fn packed_mut(&mut self, page: PageNo) -> Option<&mut u64> {
         let (number, index) = place(page);
-        self.chunks.get_mut(&number).map(|c| &mut c.packed[index])
+        self.chunks.get_mut(number).map(|c| &mut c.packed[index])
     }
 
     /// The first part of `range` in which pages may be known, not more than some hundreds.
@@ -326,7 +225,7 @@ impl PageTable {
             return None;
         }
         let (first, last) = (range.start.0 / CHUNK_PAGES, (range.end.0 - 1) / CHUNK_PAGES);
-        let (&number, _) = self.chunks.range(first..=last).next()?;
+        let number = self.chunks.first_in(first..=last)?;
         let base = number * CHUNK_PAGES;
         Some(PageRange {
             start: range.start.max(PageNo(base)),
@@ -339,9 +238,11 @@ impl PageTable {
         if range.is_empty() {
             return;
         }
-        let (first, last) = (range.start.0 / CHUNK_PAGES, (range.end.0 - 1) / CHUNK_PAGES);
-        let mut empty = Vec::new();
-        for (&number, chunk) in self.chunks.range_mut(first..=last) {
+        let (mut first, last) = (range.start.0 / CHUNK_PAGES, (range.end.0 - 1) / CHUNK_PAGES);
+        while let Some(number) = self.chunks.first_in(first..=last) {
+            let Some(chunk) = self.chunks.get_mut(number) else {
+                return;
+            };
             let base = number * CHUNK_PAGES;
             let from = range.start.0.saturating_sub(base) as usize;
             let to = (range.end.0 - base).min(CHUNK_PAGES) as usize;
@@ -354,17 +255,18 @@ impl PageTable {
                 }
             }
             if chunk.known == 0 {
-                empty.push(number);
+                self.chunks.remove(number);
             }
-        }
-        for number in empty {
-            self.chunks.remove(&number);
+            if number == last {
+                return;
+            }
+            first = number + 1;
         }
     }
 
     /// Every page that is not unknown, in address order.
     pub(crate) fn known(&self) -> impl Iterator<Item = (PageNo, PageState)> + '_ {
-        self.chunks.iter().flat_map(|(&number, chunk)| {
+        self.chunks.iter().flat_map(|(number, chunk)| {
             chunk
                 .packed
                 .iter()
@@ -381,13 +283,13 @@ impl PageTable {
 
     /// Bytes of the table.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        (self.chunks.len() * (size_of::<Chunk>() + size_of::<(u64, Box<Chunk>)>())) as u64
+        self.chunks.bytes() as u64
     }
 
     /// Whether every chunk counts its known entries rightly, none is empty, and only resident pages have
     /// lives.
     pub(crate) fn is_valid(&self) -> bool {
-        self.chunks.values().all(|chunk| {
+        self.chunks.iter().all(|(_, chunk)| {
             let known = chunk.packed.iter().filter(|&&packed| packed != 0).count();
             let mut packed = chunk.packed.iter();
             known > 0
@@ -409,24 +311,7 @@ fn region_of(page: PageNo) -> (u64, usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_state_survives_packing() {
-        let states = [
-            PageState::Unknown,
-            PageState::Resident { stamp: 0 },
-            PageState::Resident {
-                stamp: (1 << 58) - 1,
-            },
-            PageState::Leaving { stamp: 7 },
-            PageState::Stuck,
-            PageState::Away(BodyId(0)),
-            PageState::Away(BodyId(u32::MAX)),
-        ];
-        for state in states {
-            assert_eq!(PageState::unpack(state.pack()), state);
-        }
-    }
+    use crate::BodyId;
 
     #[test]
     fn a_page_stays_clean_while_it_is_present_and_unwritten() {
@@ -435,7 +320,8 @@ mod tests {
         table.set(page, PageState::Resident { stamp: 1 });
         table.set_clean(page, true);
         assert_eq!(table.touch(page, false), Touched::Present);
-        assert!(table.pass_over(page, 2) && !table.pass_over(page, 3));
+        assert_eq!(table.turn(page, 1, Some(2)), Turn::PassedOver);
+        assert_eq!(table.turn(page, 2, Some(3)), Turn::Goes);
         assert_eq!(table.get(page), PageState::Resident { stamp: 2 });
         table.set(page, PageState::Leaving { stamp: 1 });
         assert_eq!(table.touch(page, true), Touched::Absent);
@@ -461,9 +347,11 @@ mod tests {
         table.set_lives(PageNo(511), 3);
         assert_eq!(table.spare(PageRange::new(PageNo(505), 20), 513), 2);
         let lives = |table: &mut PageTable, page| {
-            (0..9)
-                .take_while(|_| table.pass_over(PageNo(page), 600))
-                .count()
+            let mut turn = |_: &u32| {
+                let stamp = table.get(PageNo(page)).stamp();
+                table.turn(PageNo(page), stamp, Some(600)) == Turn::PassedOver
+            };
+            (0..9).take_while(|n| turn(n)).count()
         };
         let found: Vec<usize> = (509..516).map(|page| lives(&mut table, page)).collect();
         assert_eq!(found, [0, 1, 0, 3, 1, 0, 0]);
@@ -506,7 +394,10 @@ mod tests {
             &mut out,
         );
         assert_eq!(out.len(), 2);
-        assert!(table.chunks.is_empty(), "empty chunks are dropped");
+        assert!(
+            table.chunks.iter().next().is_none(),
+            "empty chunks are dropped"
+        );
     }
 
     #[test]
