@@ -17,7 +17,7 @@
 //! are where growth is denied or frames are asked back. Slots ignore frame boundaries.
 //!
 //! Measured with the example `churn` on the folded pages of nine programs and file collections,
-//! 64 MiB each: 1.016 to 1.053 bytes held per byte of items after random churn, tables included,
+//! 64 MiB each: 1.008 to 1.047 bytes held per byte of items after random churn, tables included,
 //! where zsmalloc holds 1.025 to 1.095, and 1.021 to 1.053 once compacted.
 //!
 //! Not in the account: the kernel's page tables, 1/512 of the frames and up to 4 KiB per bin.
@@ -46,10 +46,6 @@ const CHUNK_BYTES: usize = CHUNK_FRAMES * PAGE_SIZE;
 const SLACK_SHIFT: u32 = 5;
 /// ... but no more than this many.
 const SLACK_FRAMES_MAX: u32 = 16;
-/// All bins together keep this part of the frames as slack, 1/64, and as long as it is less none gives any back: pages
-/// leave memory many at a time and come back one by one, so that all bins go up and down together. To give back
-/// a frame and take it again costs some 5 us, for the other processors are told.
-const ALL_SLACK_SHIFT: u32 = 6;
 /// With growth denied, bins take frames from each other only while all of them together keep this
 /// part of the frames as slack: 1/64. A store at its limit would else use up all slack, and
 /// every third insertion would move a frame, which costs two system calls' worth of time.
@@ -277,11 +273,6 @@ impl Bins {
         Ok(())
     }
 
-    /// Whether all bins together have more slack than they may keep.
-    fn has_much_slack(&self) -> bool {
-        u64::from(self.spare) > self.frames >> ALL_SLACK_SHIFT
-    }
-
     /// Brings the accounts of what the bin could spare up to date, after a change to it.
     fn count_spare(&mut self, index: usize) {
         let spare = self.spare_now(index);
@@ -417,7 +408,7 @@ impl Layout for Bins {
         self.payload_bytes -= item.len() as u64;
         self.free_slot(index, item.at());
         let bin = &self.bins[index];
-        if bin.spare > bin.slack_max() && bin.slack() > 0 && self.has_much_slack() {
+        if bin.spare > bin.slack_max() && bin.slack() > 0 {
             let excess = bin.spare - bin.slack_max().div_ceil(2);
             self.give_up_slack(index, excess.min(bin.slack()));
         }
