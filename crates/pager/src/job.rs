@@ -12,7 +12,7 @@ use crate::supervisor::mappings::ask_from;
 use crate::supervisor::{Ours, Started, Supervisor};
 use pleat_backing::{Backing, Protection};
 use pleat_codec::Choice;
-use pleat_engine::{Engine, Preset, Settings};
+use pleat_engine::{Engine, Preset, Settings, Victims};
 use pleat_sys::channel::Listener;
 use pleat_sys::inherited::Inherited;
 use pleat_sys::keeper::Keeper;
@@ -308,7 +308,12 @@ fn make_engine(job: &Job, store: Option<&SwapStore>) -> Result<Engine, RunError>
         keeps_copies: job.preset.keeps_copies && job.record.is_none(),
         checks: job.checks,
     };
-    let parts = job.preset.parts(job.budget_bytes);
+    // A recording is first in, first out: who stays longer is not seen as often.
+    let mut preset = job.preset.clone();
+    if job.record.is_some() {
+        preset.victims = Victims::Fifo;
+    }
+    let parts = preset.parts(job.budget_bytes);
     let mut engine = Engine::new(settings, parts.map_err(RunError::Other)?);
     let pages = |record: &Record| record.resident_max_bytes / PAGE_SIZE as u64;
     engine.limit_resident(job.record.as_ref().map(pages));
