@@ -262,13 +262,6 @@ impl Rounds {
 mod tests {
     use super::*;
 
-    /// So many pages have gone.
-    fn time(pages: u32) -> Time {
-        let mut time = Time::default();
-        (0..pages).for_each(|_| time.tick());
-        time
-    }
-
     /// Pages come back over these distances, of 2000 that are away, and as many go.
     fn goes_on(rounds: &mut Rounds, distances: impl IntoIterator<Item = u64>) -> bool {
         goes_on_at(rounds, distances, &mut Time::default())
@@ -354,7 +347,7 @@ mod tests {
             rounds.returned(1000, 2000);
             (0..15).for_each(|_| rounds.followed());
         }
-        rounds.judge(time(1), 1000);
+        rounds.judge(Time::after(1), 1000);
         assert!(rounds.is_on(), "600 pages by 40 faults");
     }
 
@@ -362,7 +355,7 @@ mod tests {
     fn scouts_that_nobody_wants_end_the_round_for_as_long_as_it_takes_all_to_go() {
         let mut rounds = Rounds::default();
         assert!(goes_on(&mut rounds, std::iter::repeat_n(1000, 600)));
-        let mut now = time(10_000);
+        let mut now = Time::after(10_000);
         let mut sent = 0;
         while rounds.is_on() && sent < 100 {
             assert!(rounds.wants_scout(now));
@@ -382,7 +375,7 @@ mod tests {
     fn scouts_that_come_back_keep_it_going() {
         let mut rounds = Rounds::default();
         assert!(goes_on(&mut rounds, std::iter::repeat_n(1000, 600)));
-        let mut now = time(10_000);
+        let mut now = Time::after(10_000);
         for page in 0..100 {
             rounds.send_scout(PageNo(page), now);
             (0..SCOUT_EVERY).for_each(|_| now.tick());

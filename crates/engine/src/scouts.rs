@@ -93,24 +93,28 @@ impl Time {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn after(ticks: u32) -> Time {
+impl Time {
+    /// So many pages have left.
+    pub(crate) fn after(pages: u32) -> Time {
         let mut time = Time::default();
-        (0..ticks).for_each(|_| time.tick());
+        (0..pages).for_each(|_| time.tick());
         time
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
 
     #[test]
     fn a_region_sends_one_scout_in_each_window() {
         let mut regions = Regions::<2>::NEW;
-        assert!(regions.wants_scout(1, after(0), 10));
-        regions.send_scout(1, after(5));
-        assert!(!regions.wants_scout(1, after(15), 10));
-        assert!(regions.wants_scout(1, after(16), 10));
+        assert!(regions.wants_scout(1, Time::after(0), 10));
+        regions.send_scout(1, Time::after(5));
+        assert!(!regions.wants_scout(1, Time::after(15), 10));
+        assert!(regions.wants_scout(1, Time::after(16), 10));
         assert!(
-            regions.wants_scout(0, after(5), 10),
+            regions.wants_scout(0, Time::after(5), 10),
             "the other has sent none"
         );
     }
@@ -120,10 +124,10 @@ mod tests {
         let mut regions = Regions::<1>::NEW;
         regions.wanted(0, false);
         assert!(regions.is_wanted(0));
-        regions.send_scout(0, after(3));
+        regions.send_scout(0, Time::after(3));
         assert!(!regions.is_wanted(0));
         regions.wanted(0, false);
-        assert!(regions.is_wanted(0) && !regions.wants_scout(0, after(4), 10));
+        assert!(regions.is_wanted(0) && !regions.wants_scout(0, Time::after(4), 10));
     }
 
     #[test]
@@ -134,7 +138,7 @@ mod tests {
         regions.wanted(0, false);
         assert!(!regions.is_in_order(0));
         regions.wanted(0, true);
-        regions.send_scout(0, after(1));
+        regions.send_scout(0, Time::after(1));
         assert!(!regions.is_in_order(0));
     }
 
