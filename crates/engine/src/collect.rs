@@ -195,6 +195,8 @@ impl Cache {
             return false;
         };
         (plan.offset, plan.serial) = (room.extent.offset, room.serial);
+        plan.bytes.reserve_exact(bytes as usize);
+        plan.len = bytes;
         let mut full = 0;
         for (item, folded) in wanted {
             let (start, room) = swap.place(full, item.len);

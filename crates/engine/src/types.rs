@@ -210,14 +210,16 @@ pub enum Refusal {
     Stale,
 }
 
-/// One cluster to be written to the swap file. Reuse one value per writer: it keeps its memory.
+/// One cluster to be written to the swap file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WritePlan {
     /// Number of this write: that of the one before if it fills the same cluster, else larger than every other.
     pub serial: u64,
     /// Where to write in the file, in bytes; a multiple of 4096.
     pub offset: u64,
-    /// What to write: zeros between the pages. A multiple of 4096 bytes.
+    /// How many bytes to write, a multiple of 4096.
+    pub len: u32,
+    /// What to write: zeros between the pages. The driver may take it once it has it elsewhere.
     pub bytes: Vec<u8>,
     /// The pages in it, oldest first.
     pub items: Vec<WriteItem>,

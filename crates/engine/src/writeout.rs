@@ -89,9 +89,9 @@ impl Engine {
                 totals.writes_done += 1;
                 let is_new = |item: &&WriteItem| item.moved_from.is_none();
                 totals.written_pages += plan.items.iter().filter(is_new).count() as u64;
-                totals.written_bytes += plan.bytes.len() as u64;
+                totals.written_bytes += u64::from(plan.len);
                 if plan.items.iter().any(|item| item.moved_from.is_some()) {
-                    totals.moved_bytes += plan.bytes.len() as u64;
+                    totals.moved_bytes += u64::from(plan.len);
                 }
             }
             WriteOutcome::Failed => {
@@ -254,6 +254,7 @@ impl Cache {
             return false;
         };
         (plan.offset, plan.serial) = (room.extent.offset, room.serial);
+        plan.bytes.reserve_exact(room.extent.bytes as usize);
         for (body, packed) in bodies {
             let Some((packed, swap)) = packed.zip(self.swap.as_ref()) else {
                 self.drop_body(body);
@@ -266,6 +267,7 @@ impl Cache {
         }
         let whole = plan.bytes.len().next_multiple_of(BLOCK_BYTES as usize);
         plan.bytes.resize(whole, 0);
+        plan.len = whole as u32;
         true
     }
 
@@ -297,7 +299,8 @@ impl Cache {
             }
         };
         (plan.offset, plan.serial) = (room.extent.offset, room.serial);
-        plan.bytes.resize((count * BLOCK_BYTES) as usize, 0);
+        plan.len = count * BLOCK_BYTES;
+        plan.bytes.resize(plan.len as usize, 0);
         for (handle, frame, offset) in placed {
             if frame < count {
                 self.write_in_block(handle, frame * BLOCK_BYTES + offset, plan);

@@ -21,7 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// No further write begins while so many are under way, or so many bytes: their memory is taken from
 /// the job.
 const WRITES_MAX: usize = 4;
-const WRITES_BYTES_MAX: usize = 512 << 10;
+const WRITES_BYTES_MAX: u32 = 512 << 10;
+/// So many buffers as long as a cluster are kept for the next: more are seldom under way at once.
+const SPARES: usize = 2;
 /// A collection begins when nothing has to be written, or after so many writes.
 const WRITES_PER_COLLECTION: u32 = 4;
 /// Giving room back waits for writes under way, and they for it: done between them, or after so long.
@@ -61,8 +63,8 @@ pub struct Writer<'a> {
     store: &'a SwapStore,
     queue: Box<dyn Queue>,
     under_way: Vec<Write>,
-    /// Plans for their memory.
-    plans: Vec<WritePlan>,
+    /// Memory for the bytes of plans: they are copied to a buffer at once.
+    bytes: Vec<u8>,
     spares: Spares,
     collection: Collection,
     /// Writes since the last collection began.
@@ -88,8 +90,8 @@ impl<'a> Writer<'a> {
             store,
             queue: store.backing.queue(DEPTH)?,
             under_way: Vec::new(),
-            plans: Vec::new(),
-            spares: Spares::new(WRITES_MAX),
+            bytes: Vec::new(),
+            spares: Spares::new(SPARES),
             collection: Collection::new(),
             writes: 0,
             vain_at: None,
@@ -114,6 +116,7 @@ impl<'a> Writer<'a> {
         self.take_ended()?;
         self.look_for_stuck()?;
         self.give_back();
+        self.rest();
         self.write_on()?;
         self.collect_on()
     }
@@ -130,13 +133,13 @@ impl<'a> Writer<'a> {
     /// Plans writes while there are any to make.
     fn write_on(&mut self) -> Result<(), String> {
         while self.has_room() {
-            let mut plan = self.plans.pop().unwrap_or_default();
+            let mut plan = self.empty_plan();
             let planned = {
                 let mut engine = self.shared.engine();
                 engine.write_wanted() && engine.plan_write(&mut plan)
             };
             if !planned {
-                self.plans.push(plan);
+                self.bytes = plan.bytes;
                 break;
             }
             self.writes += 1;
@@ -146,7 +149,7 @@ impl<'a> Writer<'a> {
     }
 
     fn has_room(&self) -> bool {
-        let bytes: usize = self.under_way.iter().map(|w| w.plan.bytes.len()).sum();
+        let bytes: u32 = self.under_way.iter().map(|w| w.plan.len).sum();
         let count = self.under_way.len();
         count == 0 || (count < WRITES_MAX && bytes < WRITES_BYTES_MAX)
     }
@@ -159,11 +162,11 @@ impl<'a> Writer<'a> {
         let queue = &mut *self.queue;
         let (collection, spares) = (&mut self.collection, &mut self.spares);
         collection.read_on(self.store, queue, spares, &mut self.next_id);
-        let mut plan = self.plans.pop().unwrap_or_default();
+        let mut plan = self.empty_plan();
         match self.collection.plan_move(self.shared, &mut plan) {
             true => self.submit(plan),
             false => {
-                self.plans.push(plan);
+                self.bytes = plan.bytes;
                 Ok(())
             }
         }
@@ -180,9 +183,18 @@ impl<'a> Writer<'a> {
         has_begun
     }
 
-    fn submit(&mut self, plan: WritePlan) -> Result<(), String> {
+    /// A plan to fill, with the memory of the last.
+    fn empty_plan(&mut self) -> WritePlan {
+        WritePlan {
+            bytes: std::mem::take(&mut self.bytes),
+            ..WritePlan::default()
+        }
+    }
+
+    fn submit(&mut self, mut plan: WritePlan) -> Result<(), String> {
         let mut buffer = self.spares.take(plan.bytes.len());
         self.store.seal(&plan, &mut buffer)?;
+        self.bytes = std::mem::take(&mut plan.bytes);
         let id = self.next_id;
         self.next_id += 1;
         self.queue.submit(Request {
@@ -242,10 +254,8 @@ impl<'a> Writer<'a> {
         };
         self.shared.engine().write_done(&write.plan, outcome);
         let mut items = write.plan.items.iter();
-        match items.any(|item| item.moved_from.is_some()) {
-            // What it moved may be thousands of pages: its memory is not kept.
-            true => self.collection.end(self.shared),
-            false => self.plans.push(write.plan),
+        if items.any(|item| item.moved_from.is_some()) {
+            self.collection.end(self.shared);
         }
         self.shared.feed_starving();
         reclaim::kick(self.shared);
@@ -264,6 +274,14 @@ impl<'a> Writer<'a> {
                 self.store.stuck(Transfer::Read, offset)
             }
         })
+    }
+
+    /// Keeps no memory that nothing needed for a while.
+    fn rest(&mut self) {
+        if self.queue.in_flight() == 0 && self.wrote_at.elapsed() > RETRY {
+            self.bytes = Vec::new();
+            self.spares = Spares::new(SPARES);
+        }
     }
 
     /// Gives back what the swap file has too much of the disk, now and then.

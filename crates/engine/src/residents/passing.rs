@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use pleat_types::PageNo;
 
-use super::{is_live, Found, Residents, PASSES_MAX};
+use super::{append, is_live, Found, Residents, PASSES_MAX};
 use crate::table::PageTable;
 
 /// The part of all pages that may be passing, one in so many, and the least of them.
@@ -69,14 +69,14 @@ impl Residents {
     fn stay(&mut self, page: PageNo, table: &mut PageTable, clock: &mut u64) {
         *clock += 1;
         table.renew(page, *clock);
-        self.queue.push_back((page, *clock));
+        append(&mut self.queue, (page, *clock));
     }
 
     /// The round is over: those that passed wait for their turn as all others do.
     pub(super) fn end_round(&mut self) {
         let mut passing = std::mem::take(&mut self.passing);
         let mut queue = std::mem::take(&mut self.queue);
-        self.queue.reserve(queue.len() + passing.len());
+        self.queue.reserve_exact(queue.len() + passing.len());
         while let (Some(queued), Some(passed)) = (queue.front(), passing.front()) {
             let older = match queued.1 < passed.1 {
                 true => &mut queue,
