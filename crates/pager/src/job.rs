@@ -16,6 +16,7 @@ use pleat_engine::{Engine, Preset, Settings, Victims};
 use pleat_sys::channel::Listener;
 use pleat_sys::inherited::Inherited;
 use pleat_sys::keeper::Keeper;
+use pleat_sys::process::keep_heap_small;
 use pleat_sys::signals::{self, Signals};
 use pleat_types::PAGE_SIZE;
 use std::ffi::OsString;
@@ -183,6 +184,7 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
         });
     }
     let start = Instant::now();
+    keep_heap_small();
     let signals = Signals::collect(&[
         libc::SIGCHLD,
         libc::SIGINT,

@@ -122,6 +122,22 @@ impl Bell {
         unsafe { libc::read(self.as_raw_fd(), (&raw mut count).cast(), 8) };
     }
 }
+/// Blocks of this size and more are mapped each by itself, and are the system's again as soon as they are freed.
+const MAPPED_BYTES: libc::c_int = 64 << 10;
+
+/// Has the allocator keep little of what is freed: one heap for all threads, of which the free end is given back, and
+/// large blocks outside. By default glibc gives every thread a heap, and what is free in one is of no use to another.
+/// To be called before there are threads.
+pub fn keep_heap_small() {
+    // SAFETY: takes no pointers; the allocator locks its own data.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, MAPPED_BYTES);
+    }
+}
+
 /// Gives memory that this process has freed, and its allocator kept, back to the system.
 pub fn give_back_free_memory() {
     // SAFETY: takes no pointers; the allocator locks its own data.
