@@ -12,6 +12,9 @@
 //! certainty  the mean share of visits that were expected to have it, and brought nothing along
 //! ```
 //!
+//! It has ended when that time is over, not when the block is visited next: a program that goes once through
+//! more than there is room for visits no block twice for a long time.
+//!
 //! Neighbours come along where they are expected, as long as certainty is high enough, but for one visit in
 //! eight, which keeps share and certainty up to date. Certainty is what makes the difference between programs: a block's
 //! last visit says much of the next in sort, little in a compiler. And the time is short, because a page that is wanted
@@ -19,6 +22,8 @@
 //!
 //! The idea of learning the footprint of a region from its last visit is that of spatial memory streaming
 //! (Somogyi, Wenisch, Ailamaki, Falsafi, Moshovos, ISCA 2006), which sees every use.
+
+use std::collections::VecDeque;
 
 use pleat_types::{PageNo, PageRange, SpaceId, PAGE_SIZE};
 
@@ -48,7 +53,7 @@ const USUAL_WEIGHT: u32 = 64;
 /// What is known of one block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Block {
-    /// When its last visit began; `None`: it had none.
+    /// When its visit began; `None`: there is none, or it has ended and was learned from.
     began: Option<Time>,
     /// Pages that were away then, but for the one that was wanted...
     away: u8,
@@ -118,6 +123,10 @@ impl Habit {
     }
 }
 
+/// Visits that go on, and when they began, the oldest first: some page of the block each. Those of blocks that were
+/// moved or forgotten are in it, too.
+pub(crate) type OpenVisits = VecDeque<(PageNo, Time)>;
+
 /// The block of a page.
 pub(crate) fn block_of(page: PageNo) -> PageRange {
     let start = page.0 / BLOCK_PAGES * BLOCK_PAGES;
@@ -130,6 +139,22 @@ impl Space {
         let (now, window) = self.residents.pace();
         let window = (window / VISIT_PART) as u32;
         block.began.is_some_and(|began| now.since(began) <= window)
+    }
+
+    /// Learns from the visits whose time is over.
+    fn end_visits(&mut self) {
+        while let Some(&(page, began)) = self.visits.front() {
+            let block = self.table.block(page).copied();
+            if let Some(mut block) = block.filter(|block| block.began == Some(began)) {
+                if self.is_visited(&block) {
+                    break;
+                }
+                self.habit.learn(&mut block);
+                block.began = None;
+                self.table.set_block(page, block);
+            }
+            self.visits.pop_front();
+        }
     }
 
     /// What is known once the last visit of this block has ended, with what the next is for.
@@ -154,6 +179,7 @@ impl Space {
 
     /// A page that was away is in place, because it was wanted: whether neighbours should come along.
     pub(crate) fn visit(&mut self, page: PageNo, was_on_disk: bool) -> bool {
+        self.end_visits();
         let Some(mut block) = self.table.block(page).copied() else {
             return false;
         };
@@ -161,7 +187,9 @@ impl Space {
             block.wanted = block.wanted.saturating_add(1);
         } else {
             (self.habit, block) = self.next_visit(&block, page, was_on_disk);
-            block.began = Some(self.residents.pace().0);
+            let now = self.residents.pace().0;
+            block.began = Some(now);
+            self.visits.push_back((page, now));
             block.visits = ((u64::from(block.visits) + 1) % PROBE_EVERY) as u8;
             block.wanted = 0;
             let is_away = |page: &PageNo| matches!(self.table.get(*page), PageState::Away(_));

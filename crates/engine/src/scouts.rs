@@ -70,7 +70,7 @@ impl<const COUNT: usize> Regions<COUNT> {
 }
 
 /// How many pages have left, modulo 2^30, and never 0.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Time(NonZeroU32);
 
 impl Default for Time {

@@ -11,9 +11,10 @@ use std::collections::HashMap;
 use pleat_policy::Backed;
 use pleat_types::{PageNo, PageRange};
 
-use crate::blocks::Habit;
+use crate::blocks::{Habit, OpenVisits};
 use crate::copies::Copies;
 use crate::residents::{Manner, Residents};
+use crate::scouts::Time;
 use crate::streams::Streams;
 use crate::table::{PageState, PageTable};
 use crate::BodyId;
@@ -93,6 +94,8 @@ pub(crate) struct Space {
     pub(crate) streams: Streams,
     /// What is usual in its blocks.
     pub(crate) habit: Habit,
+    /// Visits of blocks that go on.
+    pub(crate) visits: OpenVisits,
     /// Entries of `table` by state.
     counts: PageCounts,
     /// Commands that do not simply mean the page at their address (the key). Every page listed is
@@ -110,6 +113,7 @@ impl Space {
             residents: Residents::default(),
             streams: Streams::default(),
             habit: Habit::default(),
+            visits: OpenVisits::default(),
             counts: PageCounts::default(),
             strays: HashMap::new(),
         }
@@ -361,7 +365,11 @@ impl Space {
 
     /// Bytes of the tables.
     pub(crate) fn metadata_bytes(&self) -> u64 {
-        self.table.metadata_bytes() + self.residents.metadata_bytes() + self.copies.metadata_bytes()
+        let visits = self.visits.capacity() * size_of::<(PageNo, Time)>();
+        self.table.metadata_bytes()
+            + self.residents.metadata_bytes()
+            + self.copies.metadata_bytes()
+            + visits as u64
     }
 
     /// Counts the states by looking at every page.

@@ -94,6 +94,16 @@ fn where_a_visit_showed_no_use_nothing_comes_along_any_more() {
 }
 
 #[test]
+fn a_visit_is_learned_from_when_its_time_is_over_and_not_when_the_block_is_wanted_next() {
+    let mut script = script();
+    assert_eq!(want(&mut script, 56), [], "the eighth block probes");
+    assert_eq!(want(&mut script, 3).len(), 7, "nothing is known yet");
+    // More than a 32nd of the 650 pages in memory.
+    take_away(&mut script, 30);
+    assert_eq!(want(&mut script, 8), []);
+}
+
+#[test]
 fn where_visits_use_most_of_a_block_it_comes_along_again() {
     let mut script = script();
     want(&mut script, 56);
