@@ -12,7 +12,7 @@
 //! certainty  the mean share of visits that were expected to have it, and brought nothing along
 //! ```
 //!
-//! It has ended when that time is over, not when the block is visited next: a program that goes once through
+//! A visit has ended when that time is over, not when its block is visited next: a program that goes once through
 //! more than there is room for visits no block twice for a long time.
 //!
 //! Neighbours come along where they are expected, as long as certainty is high enough, but for one visit in
