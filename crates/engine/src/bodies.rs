@@ -3,6 +3,8 @@
 //!
 //! Knows where a body is, not how it got there: `cache.rs` moves them.
 
+use std::collections::VecDeque;
+
 use pleat_backing::Extent;
 use pleat_store::Handle;
 use pleat_types::{CodecId, PageNo, SpaceId, StagingSlot};
@@ -46,6 +48,14 @@ pub(crate) fn make_room<T>(table: &mut Vec<T>, len: usize) {
         let more = len - table.len() + table.len() / 16;
         table.reserve_exact(more);
     }
+}
+
+/// Adds an entry behind the others; the room for it grows as in [`make_room`].
+pub(crate) fn append<T>(queue: &mut VecDeque<T>, entry: T) {
+    if queue.len() == queue.capacity() {
+        queue.reserve_exact(queue.len() / 16 + 1);
+    }
+    queue.push_back(entry);
 }
 
 /// How a page was folded.

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::bodies::{Home, PackedHome};
+use crate::bodies::{append, Home, PackedHome};
 use crate::distance::Distances;
 
 /// Outdated entries of the queue that are let be, for each that is not: one in so many.
@@ -33,7 +33,7 @@ impl Ghosts {
             away.remove(before);
         }
         self.sweep();
-        self.queue.push_back((home, left_at));
+        append(&mut self.queue, (home, left_at));
         while self.left_at.len() > self.most {
             let Some((oldest, left_at)) = self.queue.pop_front() else {
                 return;
@@ -45,16 +45,13 @@ impl Ghosts {
         }
     }
 
-    /// Frees places of outdated entries, and makes room for one more: the table is part of the budget.
+    /// Frees places of outdated entries: the table is part of the budget.
     fn sweep(&mut self) {
         let live = self.left_at.len();
         if self.queue.len() > live + live / OUTDATED_PART + OUTDATED_PART {
             let left_at = &self.left_at;
             self.queue
                 .retain(|(home, at)| left_at.get(home) == Some(at));
-        }
-        if self.queue.len() == self.queue.capacity() {
-            self.queue.reserve_exact(self.queue.len() / 16 + 1);
         }
     }
 

@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 
 use pleat_types::PageNo;
 
+use crate::bodies::append;
 use crate::rounds::Rounds;
 use crate::scouts::Time;
 use crate::table::{Errand, PageState, PageTable, Turn};
@@ -257,14 +258,6 @@ impl Residents {
             && ascending
             && self.entries() <= 2 * live + OUTDATED_MIN
     }
-}
-
-/// Adds an entry at the young end. Memory grows by an eighth: twice as much would mostly be in vain.
-fn append(entries: &mut VecDeque<(PageNo, u64)>, entry: (PageNo, u64)) {
-    if entries.len() == entries.capacity() {
-        entries.reserve_exact(entries.len() / 8 + 16);
-    }
-    entries.push_back(entry);
 }
 
 fn is_live(table: &PageTable, page: PageNo, stamp: u64) -> bool {

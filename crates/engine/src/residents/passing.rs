@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use pleat_types::PageNo;
 
-use super::{append, is_live, Found, Residents, PASSES_MAX};
+use super::{is_live, Found, Residents, PASSES_MAX};
+use crate::bodies::append;
 use crate::table::PageTable;
 
 /// The part of all pages that may be passing, one in so many, and the least of them.
