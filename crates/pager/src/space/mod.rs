@@ -36,6 +36,7 @@ mod origins;
 pub(crate) mod reads;
 mod sleepers;
 mod standins;
+mod unshare;
 
 use crate::fold::Press;
 use crate::folds::FoldJob;
