@@ -56,6 +56,7 @@ torture_tests! {
     own_segv_handler_sees_only_own_faults: "sigsegv",
     alarms_interrupt_faults_harmlessly: "sigalrm",
     eight_threads_fault_at_once: "threads",
+    threads_fault_at_once_while_mappings_change: "upheaval",
     heap_blocks_keep_their_bytes: "heap",
     deep_stacks_keep_their_frames: "stackdeep",
     locked_memory_keeps_its_bytes: "mlock",
@@ -65,6 +66,33 @@ torture_tests! {
     closing_all_descriptors_loses_no_page: "closefds",
     dropped_pages_read_as_zeros: "madvise",
     shared_memory_stays_shared: "shared",
+}
+
+/// Without this the two tests of threads above could pass and say nothing about it.
+#[test]
+fn faults_of_several_threads_are_answered_at_the_same_time() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(torture) = machine.torture() else {
+        return;
+    };
+    if std::thread::available_parallelism().map_or(1, usize::from) == 1 {
+        return pleat_e2e::skip("there is one CPU");
+    }
+    let job = machine
+        .job(torture)
+        .arg("threads")
+        .arg(REGION.0.to_string());
+    let outcome = job.budget(BUDGET).hard_limit().run();
+    outcome.expect_success();
+    let pager = &outcome.stats()["report"]["pager"];
+    assert!(
+        pager["helped_faults"]
+            .as_u64()
+            .is_some_and(|count| count > 0),
+        "{pager}"
+    );
 }
 
 #[test]

@@ -14,6 +14,9 @@ use crate::release::Left;
 use crate::table::{PageState, Touched};
 use crate::{BodyId, Engine, FaultAnswer, FillItem, FillPlan};
 
+/// Faults that are answered at the same time, at most: so many pages must be free.
+const APART_MAX: usize = 16;
+
 /// Why a page is put in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
@@ -91,6 +94,32 @@ impl Engine {
         }
         self.plan_run(space, page, plan);
         FaultAnswer::Fill
+    }
+
+    /// As [`Engine::fault`], for drivers that answer several faults of a space at the same time: `true` if the
+    /// page was away and comes by itself, from memory; then `plan` holds it. In any other case ask `fault`, later.
+    ///
+    /// Until `filled` is called for it the caller may answer other faults that were looked up in this way, of
+    /// other pages, in any order; nothing else of what `fault` forbids. No such plan goes out of date by another:
+    /// none brings more than its own page, and while a page is away its content stays what it is.
+    pub fn fault_apart(&self, space: SpaceId, page: PageNo, plan: &mut FillPlan) -> bool {
+        plan.items.clear();
+        plan.bytes.clear();
+        plan.reads.clear();
+        let Some(known) = self.spaces.get(&space) else {
+            return false;
+        };
+        let PageState::Away(body) = known.table.get(page) else {
+            return false;
+        };
+        // Who takes memory at the same time has seen as much of it free.
+        let has_room = self.grantable_bytes() >= (APART_MAX * PAGE_SIZE) as i64;
+        if !has_room || known.streams.window(page, self.settings.run_max) > 1 {
+            return false;
+        }
+        let item = self.copy_out(body, &mut plan.bytes);
+        plan.items.extend(item);
+        item.is_some()
     }
 
     /// Whether what is kept free for memory that the job takes without asking may be spent: nothing is left to take

@@ -1,15 +1,17 @@
-//! Folding: compressing staged pages into the store, away from the program's threads.
+//! Folding: compressing staged pages into the store, away from the program's threads. A folding thread that is awake
+//! helps to answer faults as well (`parallel.rs`).
 
 use crate::folds::FoldJob;
-use crate::profile::EvictionPart;
+use crate::parallel::{help, Buffers, Tools};
+use crate::profile::{EvictionPart, FaultClock};
 use crate::reclaim;
 use crate::shared::Shared;
 use crate::vigil::Vigil;
-use pleat_backing::checksum;
+use pleat_backing::{checksum, Fingerprint};
 use pleat_codec::{Folded, Folder};
-use pleat_engine::ColdPage;
+use pleat_engine::{ColdPage, FillItem};
 use pleat_sys::process::give_back_free_memory;
-use pleat_types::PAGE_SIZE;
+use pleat_types::{Page, PAGE_SIZE};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,6 +33,9 @@ pub struct Press {
     cold: ColdPage,
     /// When this thread let the codec learn.
     learnt: Option<Instant>,
+    /// For faults that are answered at the same time as others.
+    buffers: Buffers,
+    clock: FaultClock,
 }
 
 impl Press {
@@ -43,6 +48,8 @@ impl Press {
             bytes: vec![[0; 4096]; BATCH],
             cold: ColdPage::default(),
             learnt: None,
+            buffers: Buffers::default(),
+            clock: FaultClock::new(shared.profile.as_ref()),
         }
     }
 
@@ -51,23 +58,36 @@ impl Press {
         &mut self.folder
     }
 
+    /// What it takes to answer faults at the same time as others, timed by the clock of the caller.
+    pub fn tools<'a>(&'a mut self, shared: &'a Shared, clock: &'a mut FaultClock) -> Tools<'a> {
+        Tools {
+            shared,
+            folder: &mut self.folder,
+            buffers: &mut self.buffers,
+            clock,
+        }
+    }
+
+    /// Takes part in answering faults, if there are any to share.
+    fn help(&mut self, shared: &Shared) {
+        if shared.batches.is_any() {
+            help(&mut Tools {
+                shared,
+                folder: &mut self.folder,
+                buffers: &mut self.buffers,
+                clock: &mut self.clock,
+            });
+        }
+    }
+
     /// Folds one batch; with `wait`, waits that long for it. Answers whether there was one.
     pub fn work(&mut self, shared: &Shared, wait: Option<Duration>) -> bool {
         shared.folds.pop(BATCH, wait, &mut self.jobs);
         if self.jobs.is_empty() {
             return false;
         }
-        let start = Instant::now();
+        let took = self.fold_all(shared);
         let mut clock = shared.stopwatch();
-        for (job, bytes) in self.jobs.iter().zip(&mut self.bytes) {
-            let page = job.slots.ring.frame(job.frame);
-            self.results.push(match Press::is_known_raw(shared, job) {
-                true => self.folder.keep(page, bytes),
-                false => self.folder.fold(page, job.kind, bytes),
-            });
-            clock.lap(EvictionPart::Fold);
-        }
-        let took = start.elapsed();
         shared.meters.fold_us.add(took.as_micros() as u64);
         shared.pace.folded(took, self.jobs.len() as u64);
         for ((job, result), bytes) in self.jobs.iter().zip(&self.results).zip(&self.bytes) {
@@ -99,6 +119,25 @@ impl Press {
 }
 
 impl Press {
+    /// Folds what there is to fold; how long that took.
+    fn fold_all(&mut self, shared: &Shared) -> Duration {
+        let mut took = Duration::ZERO;
+        for nth in 0..self.jobs.len() {
+            // A program waits for an answer, but not for this.
+            self.help(shared);
+            let (start, mut clock) = (Instant::now(), shared.stopwatch());
+            let (job, bytes) = (&self.jobs[nth], &mut self.bytes[nth]);
+            let page = job.slots.ring.frame(job.frame);
+            self.results.push(match Press::is_known_raw(shared, job) {
+                true => self.folder.keep(page, bytes),
+                false => self.folder.fold(page, job.kind, bytes),
+            });
+            clock.lap(EvictionPart::Fold);
+            took += start.elapsed();
+        }
+        took
+    }
+
     /// Whether a page came from the swap file, is as it was then, and did not compress before.
     fn is_known_raw(shared: &Shared, job: &FoldJob) -> bool {
         let Some((store, was)) = shared.swap.as_ref().zip(job.was) else {
@@ -158,6 +197,40 @@ impl Press {
     }
 }
 
+/// Makes a page, but a staged one, which is there already. `Some` if it is to be remembered what it is.
+///
+/// # Errors
+/// Why the job has to end.
+pub fn unfold_item(
+    shared: &Shared,
+    folder: &mut Folder,
+    item: FillItem,
+    bytes: &[u8],
+    page: &mut Page,
+) -> Result<Option<Fingerprint>, String> {
+    match item {
+        FillItem::Staged(_) => {}
+        FillItem::File => unreachable!("what is read from a file is not planned so"),
+        FillItem::Zero | FillItem::Resident => page.fill(0),
+        FillItem::Same(word) => folder.fill_same(word, page),
+        FillItem::Packed {
+            codec,
+            start,
+            len,
+            check: sum,
+            compares,
+        } => {
+            let bytes = &bytes[start as usize..(start + len) as usize];
+            check(bytes, sum)?;
+            let unfolded = folder.unfold(codec, bytes, page);
+            unfolded.map_err(|error| damaged(&error.to_string()))?;
+            let store = shared.swap.as_ref().filter(|_| compares);
+            return Ok(store.map(|store| store.fingerprints.of(page)));
+        }
+    }
+    Ok(None)
+}
+
 /// Whether folded bytes are what they were when they were folded, where that can be told.
 ///
 /// # Errors
@@ -199,7 +272,8 @@ pub fn run(shared: &Arc<Shared>) {
             // Nothing was folded for half a second: there is time.
             while shared.folds.is_empty() && !shared.is_over() && press.recompress(shared) {}
         } else if let (false, Some(vigil)) = (waits, &vigil) {
-            vigil.wait();
+            vigil.wait(|| shared.batches.is_any());
+            press.help(shared);
         }
     }
 }

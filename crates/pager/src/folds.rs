@@ -71,9 +71,14 @@ impl Folds {
         self.is_watched.store(stays, Ordering::Release);
     }
 
+    /// Whether a worker stays awake.
+    pub fn is_watched(&self) -> bool {
+        self.is_watched.load(Ordering::Acquire)
+    }
+
     /// There are so many jobs: wakes a worker, unless one is awake that can do them.
     fn call_worker(&self, jobs: usize) {
-        if jobs >= BEHIND || !self.is_watched.load(Ordering::Acquire) {
+        if jobs >= BEHIND || !self.is_watched() {
             self.filled.notify_one();
         }
     }

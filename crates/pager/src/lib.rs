@@ -5,7 +5,7 @@
 //! - the main thread (`supervisor`) starts the program, hears from new processes, passes signals on,
 //!   and measures memory (`census`); when memory runs short it has processes managed;
 //! - each managed address space has a thread (`space`) that answers its faults and follows its events;
-//! - folding threads (`fold`) compress what was taken away, a writing thread (`write`, `collect`)
+//! - folding threads (`fold`) compress what was taken away, and help with faults (`parallel`); a writing thread (`write`, `collect`)
 //!   moves the oldest to the swap file (`store`); `reclaim` chooses what goes next;
 //! - reading threads (`files`) read what programs have mapped and is not in the page cache;
 //! - `standins` has shared memory in the place of files that programs map to read, and a thread of its own;
@@ -29,6 +29,7 @@ mod job;
 mod meters;
 mod pace;
 mod page_cache;
+mod parallel;
 mod pool;
 mod profile;
 mod reclaim;

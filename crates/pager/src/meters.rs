@@ -48,6 +48,8 @@ macro_rules! meters {
 meters! {
     /// Faults answered.
     faults,
+    /// Those of them that a second thread answered while the first was at work.
+    helped_faults,
     /// Microseconds that threads of the job waited for an answer, from the reading of the fault on.
     stall_us,
     /// Faults that were put off because an address space event came first.

@@ -8,6 +8,7 @@ use crate::files::{FileRead, FileRequested, Readers};
 use crate::folds::Folds;
 use crate::meters::Meters;
 use crate::pace::Pace;
+use crate::parallel::FaultBatches;
 use crate::profile::{Profile, Stopwatch};
 use crate::record::Recorder;
 use crate::rings::{Rings, Slots};
@@ -55,6 +56,8 @@ pub struct Shared {
     pub is_set_aside: AtomicBool,
     /// Pages waiting to be folded.
     pub folds: Folds,
+    /// Faults that are answered by several threads.
+    pub batches: FaultBatches,
     /// Read mapped files.
     pub readers: Readers,
     /// Wakes the writer.
@@ -139,6 +142,7 @@ impl Shared {
             is_set_aside: AtomicBool::new(false),
             folds: Folds::new(parts.profile.clone()),
             profile: parts.profile,
+            batches: FaultBatches::default(),
             readers: Readers::default(),
             writer: Gate::new()?,
             links: Mutex::new(Vec::new()),

@@ -45,9 +45,12 @@ impl Vigil {
         now - self.active <= STAY
     }
 
-    /// Passes a few microseconds.
-    pub fn wait(&self) {
+    /// Passes a few microseconds, or less when it is called.
+    pub fn wait(&self, is_called: impl Fn() -> bool) {
         for _ in 0..ROUNDS {
+            if is_called() {
+                return;
+            }
             std::hint::spin_loop();
         }
         std::thread::yield_now();

@@ -31,7 +31,7 @@ static const struct {
     {"mprotect", test_mprotect}, {"closefds", test_closefds}, {"sigsegv", test_sigsegv},
     {"sigalrm", test_sigalrm},   {"threads", test_threads},   {"heap", test_heap},
     {"stackdeep", test_stackdeep}, {"shared", test_shared},   {"mlock", test_mlock},
-    {"prefault", test_prefault}, {"populate", test_populate},
+    {"prefault", test_prefault}, {"populate", test_populate}, {"upheaval", test_upheaval},
 };
 #define TESTS (sizeof tests / sizeof tests[0])
 

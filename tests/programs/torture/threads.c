@@ -4,6 +4,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { FAULTERS = 8 };
 
@@ -127,6 +130,67 @@ void test_threads(size_t pages) {
     eight_threads_fault_at_once(r);
     locks_that_are_away(r);
     many_short_threads(r);
+}
+
+/* One thread changes the address space and forks while others fault at once: what is read for them together
+ * must not be filled from before such a change. */
+enum { SIDE = 256 };
+
+static void expect_in_child(struct region r, struct region side, uint64_t seed) {
+    const pid_t child = fork();
+    must(child >= 0);
+    if (child == 0) {
+        uint64_t random = seed;
+        for (int i = 0; i < 64; i++)
+            expect_rest_of_page(r, next_random(&random) % r.pages);
+        expect(side, seed, "in a child of a process whose threads fault");
+        _exit(0);
+    }
+    int status;
+    must(waitpid(child, &status, 0) == child);
+    if (status != 0)
+        fail("a child ended with status %#x", status);
+}
+
+static void change_mappings(struct region r, uint64_t seed) {
+    struct region side = filled_region(SIDE, seed), target = map_region(SIDE);
+    push_out(part(r, 0, r.pages / 2));
+    must(mremap(side.base, SIDE * PAGE, SIDE * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, target.base) == target.base);
+    expect(target, seed, "moved while threads fault");
+    if (seed % 4 == 0)
+        expect_in_child(r, target, seed);
+    must(madvise(target.base, SIDE / 2 * PAGE, MADV_DONTNEED) == 0);
+    expect_zeros(target.base, SIDE / 2, "dropped while threads fault");
+    unmap_region(target);
+}
+
+static void *disturb(void *arg) {
+    struct faulter *f = arg;
+    for (uint64_t seed = 0; seed < 40; seed++)
+        change_mappings(f->region, seed);
+    return NULL;
+}
+
+static void *touch_or_disturb(void *arg) {
+    struct faulter *f = arg;
+    return f->touches ? touch_at_random(f) : disturb(f);
+}
+
+void test_upheaval(size_t pages) {
+    struct region r = filled_region(pages - 2 * SIDE, 1);
+    struct faulter faulters[FAULTERS];
+    for (size_t p = 0; p < r.pages; p++)
+        *(uint64_t *)page_at(r, p) = 0;
+    for (int i = 0; i < FAULTERS; i++)
+        faulters[i] = (struct faulter){r, i * 1000003, i ? 2 * r.pages : 0};
+    start_threads(FAULTERS, touch_or_disturb, faulters, sizeof faulters[0]);
+    uint64_t total = 0;
+    for (size_t p = 0; p < r.pages; p++) {
+        total += *(uint64_t *)page_at(r, p);
+        expect_rest_of_page(r, p);
+    }
+    if (total != (FAULTERS - 1) * 2 * (uint64_t)r.pages)
+        fail("%llu of %zu increments arrived", (unsigned long long)total, (FAULTERS - 1) * 2 * r.pages);
 }
 
 /* Random malloc, realloc and free against a model of what every block must hold. */

@@ -1,13 +1,60 @@
 //! The rest of the model test's world: the agent that takes pages, who folds them, and the disk.
 
 use pleat_codec::Folded;
-use pleat_types::{CodecId, PageNo, SpaceId, StagingSlot};
+use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
 
 use super::content::{fold, tight, unfold, TIGHT};
-use super::world::{fingerprint, pick, Command, Sealed, Staged, World};
-use crate::{ColdPage, ReadItem, Refusal, WayOut, WriteOutcome, WritePlan};
+use super::world::{fingerprint, is_to_compare, pick, Command, Sealed, Staged, World};
+use crate::{ColdPage, FillPlan, ReadItem, Refusal, WayOut, WriteOutcome, WritePlan};
 
 impl World {
+    /// The driver looks up one of several faults of a space that it answers at the same time.
+    pub(crate) fn look_up_apart(&mut self, space: SpaceId, page: PageNo) {
+        self.answers.remove(&space);
+        let is_known = |other: &(SpaceId, PageNo, u64, bool)| (other.0, other.1) == (space, page);
+        let mut plan = FillPlan::default();
+        if self.apart.iter().any(is_known) || !self.engine.fault_apart(space, page, &mut plan) {
+            return;
+        }
+        let [item] = plan.items[..] else {
+            panic!("a page that comes by itself: {:?}", plan.items);
+        };
+        let content = self.content_of(item, &plan);
+        self.apart
+            .push((space, page, content, is_to_compare(&item)));
+    }
+
+    /// It goes on with one of them.
+    pub(crate) fn answer_apart(&mut self, choice: usize) {
+        let Some(index) = pick(self.apart.len(), choice) else {
+            return;
+        };
+        let (space, page, content, compares) = self.apart.swap_remove(index);
+        // What was moved over a page that was just being taken counts as away and is there, as in `is_ambiguous`:
+        // the kernel does not fill it.
+        if !self.present.contains_key(&(space, page)) {
+            assert_eq!(content, self.truth(space, page), "wrong for {page:?}");
+            self.present.insert((space, page), content);
+        }
+        self.engine.filled(space, PageRange::new(page, 1));
+        self.remember(
+            space,
+            compares.then_some((page, content)).into_iter().collect(),
+        );
+    }
+
+    /// Before anything else is done to a space, these faults are answered, and a plan made before is given up.
+    pub(super) fn come_together(&mut self, space: SpaceId) {
+        self.finish_apart(space);
+        self.answers.remove(&space);
+    }
+
+    pub(super) fn finish_apart(&mut self, space: SpaceId) {
+        while let Some(index) = self.apart.iter().position(|fault| fault.0 == space) {
+            self.answer_apart(index);
+        }
+    }
+
     pub(crate) fn choose(&mut self, most: u32, want: usize) {
         let takers: Vec<_> = self.spaces.iter().map(|&space| (space, most)).collect();
         let mut chosen = Vec::new();

@@ -39,6 +39,13 @@ enum Step {
     Answer {
         space: usize,
     },
+    LookUpApart {
+        space: usize,
+        page: u64,
+    },
+    AnswerApart {
+        choice: usize,
+    },
     TouchUnwatched {
         space: usize,
         page: u64,
@@ -114,6 +121,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (space(), any::<bool>()).prop_map(|(space, begins)| Round { space, begins }),
         6 => (space(), page()).prop_map(|(space, page)| LookUp { space, page }),
         6 => space().prop_map(|space| Answer { space }),
+        8 => (space(), page()).prop_map(|(space, page)| LookUpApart { space, page }),
+        3 => choice().prop_map(|choice| AnswerApart { choice }),
         4 => (space(), page()).prop_map(|(space, page)| TouchUnwatched { space, page }),
         4 => (space(), page(), count())
             .prop_map(|(space, page, count)| Forget { space, page, count }),
@@ -186,6 +195,11 @@ fn apply(world: &mut World, step: Step) {
                 .into_iter()
                 .for_each(|space| world.answer(space));
         }
+        Step::LookUpApart { space, page } => {
+            let space = world.space(space).into_iter();
+            space.for_each(|space| world.look_up_apart(space, page_of(page)));
+        }
+        Step::AnswerApart { choice } => world.answer_apart(choice),
         Step::TouchUnwatched { space, page } => {
             let space = world.space(space);
             space

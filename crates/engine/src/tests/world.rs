@@ -77,6 +77,9 @@ pub(crate) struct World {
     /// Faults looked up and not answered yet, one per space at most: the page, and what to put there
     /// and behind, with whether it is to be remembered.
     pub(super) answers: BTreeMap<SpaceId, (PageNo, Vec<(u64, bool)>)>,
+    /// Faults being answered at the same time, as many as there are: the page, what to put there, and
+    /// whether it is to be remembered.
+    pub(super) apart: Vec<(SpaceId, PageNo, u64, bool)>,
 }
 
 pub(super) fn pick(len: usize, choice: usize) -> Option<usize> {
@@ -111,6 +114,7 @@ impl World {
             collecting: Vec::new(),
             content: 0,
             answers: BTreeMap::new(),
+            apart: Vec::new(),
         }
     }
 
@@ -178,7 +182,7 @@ impl World {
     /// then a thread faulted on it that has been served with others meanwhile.
     pub(crate) fn look_up(&mut self, space: SpaceId, page: PageNo) {
         let mut plan = FillPlan::default();
-        self.answers.remove(&space);
+        self.come_together(space);
         // Who sees every use of a page does not fault on one that is present.
         let sees_uses = self.tracks_writes || self.is_file(space);
         if sees_uses && self.present.contains_key(&(space, page)) {
@@ -216,6 +220,7 @@ impl World {
     /// The driver goes on with a fault that it looked up: the kernel fills up to the first page that
     /// is present.
     pub(crate) fn answer(&mut self, space: SpaceId) {
+        self.finish_apart(space);
         let Some((page, contents)) = self.answers.remove(&space) else {
             return;
         };
@@ -237,14 +242,14 @@ impl World {
         self.remember(space, remembered);
     }
 
-    fn remember(&mut self, space: SpaceId, pages: Vec<(PageNo, u64)>) {
+    pub(super) fn remember(&mut self, space: SpaceId, pages: Vec<(PageNo, u64)>) {
         for (page, content) in pages {
             self.engine.remember(space, page, fingerprint(content));
         }
     }
 
     fn fault_in(&mut self, space: SpaceId, page: PageNo, cut: usize) {
-        self.answers.remove(&space);
+        self.come_together(space);
         let mut plan = FillPlan::default();
         for attempt in 0..100 {
             if self.present.contains_key(&(space, page)) {
@@ -329,7 +334,7 @@ impl World {
         }
     }
 
-    fn content_of(&self, item: FillItem, plan: &FillPlan) -> u64 {
+    pub(super) fn content_of(&self, item: FillItem, plan: &FillPlan) -> u64 {
         match item {
             FillItem::Zero => 0,
             FillItem::File => unreachable!("the caller knows the file"),
@@ -357,7 +362,7 @@ impl World {
         if self.is_file(space) {
             return;
         }
-        self.answers.remove(&space);
+        self.come_together(space);
         let state = self.engine.spaces[&space].table.get(page);
         if state == PageState::Unknown && !self.present.contains_key(&(space, page)) {
             let content = self.next_content();
@@ -370,7 +375,7 @@ impl World {
     }
 
     pub(crate) fn forget(&mut self, space: SpaceId, range: PageRange) {
-        self.answers.remove(&space);
+        self.come_together(space);
         for page in range.pages() {
             self.truth.remove(&(space, page));
             self.present.remove(&(space, page));
@@ -384,7 +389,7 @@ impl World {
     }
 
     pub(crate) fn remap(&mut self, space: SpaceId, from: PageNo, to: PageNo, count: u64) {
-        self.answers.remove(&space);
+        self.come_together(space);
         let (source, target) = (PageRange::new(from, count), PageRange::new(to, count));
         let overlap = from.0.abs_diff(to.0) < count;
         if overlap || self.is_file(space) || self.is_ambiguous(space, source, target) {
@@ -428,7 +433,7 @@ impl World {
         if self.is_file(parent) {
             return;
         }
-        self.answers.remove(&parent);
+        self.come_together(parent);
         self.settle(parent);
         let child = self.engine.fork_space(parent);
         let copies = |(&(space, page), &content): (&(SpaceId, PageNo), &u64)| {
@@ -442,7 +447,7 @@ impl World {
     }
 
     pub(crate) fn end(&mut self, space: SpaceId) {
-        self.answers.remove(&space);
+        self.come_together(space);
         self.truth.retain(|&(other, _), _| other != space);
         self.present.retain(|&(other, _), _| other != space);
         self.spaces.retain(|&other| other != space);
@@ -490,7 +495,7 @@ impl World {
     }
 }
 
-fn is_to_compare(item: &FillItem) -> bool {
+pub(super) fn is_to_compare(item: &FillItem) -> bool {
     matches!(item, FillItem::Packed { compares: true, .. })
 }
 

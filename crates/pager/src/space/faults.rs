@@ -6,7 +6,8 @@
 
 use super::doorbells::Doorbell;
 use super::{Ended, Space};
-use crate::fold;
+use crate::fold::unfold_item;
+use crate::parallel::Waiting;
 use crate::profile::FaultPart;
 use crate::reclaim;
 use crate::shared::Shared;
@@ -91,6 +92,20 @@ impl Fault {
         (self.thread, self.page)
     }
 
+    /// As one of several that are answered at the same time.
+    pub(super) fn waiting(&self) -> Waiting {
+        Waiting {
+            page: self.page,
+            thread: self.thread,
+            since: self.since,
+        }
+    }
+
+    /// Whether it is that one.
+    pub(super) fn is(&self, other: &Waiting) -> bool {
+        self.name() == (other.thread, other.page)
+    }
+
     pub(super) fn is_starving(&self) -> bool {
         self.why == Later::Memory
     }
@@ -161,12 +176,7 @@ impl Space {
         match self.try_answer(&fault)? {
             None => {
                 self.clock.answered(fault.name(), fault.since);
-                self.answered += 1;
-                self.shared.meters.faults.add(1);
-                self.shared
-                    .meters
-                    .stall_us
-                    .add(fault.since.elapsed().as_micros() as u64);
+                self.count(fault.since);
                 if self.shared.recorder.is_some() {
                     reclaim::kick(&self.shared);
                 }
@@ -188,6 +198,22 @@ impl Space {
             }
         }
         Ok(())
+    }
+
+    /// A fault is answered that was read then.
+    pub(super) fn count(&mut self, since: Instant) {
+        self.answered += 1;
+        let meters = &self.shared.meters;
+        meters.faults.add(1);
+        meters.stall_us.add(since.elapsed().as_micros() as u64);
+    }
+
+    /// Whether nothing but the engine has to be asked about this fault, as long as its page is away.
+    pub(super) fn is_plain(&self, fault: &Fault) -> bool {
+        !fault.is_protected
+            && self.doorbell(fault.page).is_none()
+            && !self.is_beacon(fault.page)
+            && self.views.at(fault.page.address()).is_none()
     }
 
     /// Looks the page up and fills it; `Some` when that has to wait.
@@ -318,32 +344,14 @@ impl Space {
         let pages = self.pages.chunks_exact_mut(PAGE_SIZE);
         for (nth, (item, page)) in (0..).zip(self.plan.items.iter().zip(pages)) {
             let page: &mut Page = page.try_into().expect("a chunk is a page");
-            match *item {
-                FillItem::Staged(_) => {}
-                FillItem::File => unreachable!("what is read from a file is not planned so"),
-                FillItem::Zero | FillItem::Resident => page.fill(0),
-                FillItem::Same(word) => self.press.folder().fill_same(word, page),
-                FillItem::Packed {
-                    codec,
-                    start,
-                    len,
-                    check,
-                    compares,
-                } => {
-                    let bytes = &self.plan.bytes[start as usize..(start + len) as usize];
-                    let folder = self.press.folder();
-                    let unfolded = fold::check(bytes, check).and_then(|()| {
-                        let unfolded = folder.unfold(codec, bytes, page);
-                        unfolded.map_err(|error| fold::damaged(&error.to_string()))
-                    });
-                    if let Err(why) = unfolded {
-                        self.shared.fail(why);
-                        return Err(Ended);
-                    }
-                    if let (true, Some(store)) = (compares, &self.shared.swap) {
-                        let is = store.fingerprints.of(page);
-                        self.prints.push((first.plus(nth), is));
-                    }
+            let folder = self.press.folder();
+            match unfold_item(&self.shared, folder, *item, &self.plan.bytes, page) {
+                Ok(print) => self
+                    .prints
+                    .extend(print.map(|print| (first.plus(nth), print))),
+                Err(why) => {
+                    self.shared.fail(why);
+                    return Err(Ended);
                 }
             }
         }

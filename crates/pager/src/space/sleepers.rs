@@ -1,6 +1,8 @@
 //! Answering several faults before anybody is woken.
 
+use super::faults::Fault;
 use super::{Ended, Space};
+use crate::parallel::{share_out, FaultBatch, Outcome, Waiting};
 use pleat_types::{PageRange, PAGE_SIZE};
 
 /// Threads whose pages are in place and who are to be woken together.
@@ -18,10 +20,49 @@ impl Space {
     /// Answers the faults just read.
     pub(super) fn meet_all(&mut self) -> Result<(), Ended> {
         self.sleepers.is_gathering = self.faults.len() > 1;
+        self.share_faults()?;
         while let Some(fault) = self.faults.pop_front() {
             self.meet(fault)?;
         }
         self.wake_sleepers();
+        Ok(())
+    }
+
+    /// Answers what can be answered at the same time, with a folding thread that is awake (`parallel.rs` says why that
+    /// is right); leaves the rest.
+    fn share_faults(&mut self) -> Result<(), Ended> {
+        let is_alone =
+            self.faults.len() < 2 || self.agent.is_none() || !self.may_bring_neighbours();
+        if is_alone || self.shared.recorder.is_some() || !self.shared.folds.is_watched() {
+            return Ok(());
+        }
+        let mut shared_out: Vec<Waiting> = Vec::with_capacity(self.faults.len());
+        for fault in &self.faults {
+            let is_known = shared_out.iter().any(|other| other.page == fault.page);
+            if !is_known && self.is_plain(fault) {
+                shared_out.push(fault.waiting());
+            }
+        }
+        if shared_out.len() < 2 {
+            return Ok(());
+        }
+        let batch = FaultBatch::new(self.link.clone(), shared_out.clone());
+        let mut tools = self.press.tools(&self.shared, &mut self.clock);
+        let outcomes = share_out(batch, &mut tools);
+        let answered = shared_out.into_iter().zip(outcomes);
+        let answered: Vec<_> = answered.filter(|(_, end)| *end != Outcome::Left).collect();
+        let is_answered = |fault: &Fault| answered.iter().any(|(other, _)| fault.is(other));
+        self.faults.retain(|fault| !is_answered(fault));
+        for (fault, outcome) in answered {
+            self.look_around(fault.thread);
+            self.count(fault.since);
+            let range = PageRange::new(fault.page, 1);
+            self.sleepers.ranges.push(range);
+            if outcome == Outcome::FilledBringing {
+                self.bring_neighbours(fault.page)?;
+            }
+        }
+        self.shared.tell_costs();
         Ok(())
     }
 

@@ -1,0 +1,254 @@
+//! Faults of several threads of one process, answered on several CPUs at the same time.
+//!
+//! A space's thread alone reads its userfaultfd, for the reasons given in `space/mod.rs`. What it has read at once, it
+//! may share out: it puts the faults up here as a batch, begins with them itself, and whichever folding
+//! thread is awake takes part. Everybody takes one fault after the other, so a slow helper delays
+//! one of them. The space's thread goes on when all that somebody has begun with are ended.
+//!
+//! # Why memory stays right
+//!
+//! While a batch is open the space's thread does nothing but answer faults of it: it reads no message, applies no event
+//! and answers no fault in the ordinary way. So the rules 1 and 2 of `space/mod.rs` hold for helpers: between
+//! looking a page up and filling it no event is read, and those read before are applied. The pages of a batch
+//! differ, and each comes by itself ([`Engine::fault_apart`]): nobody fills what another is about to fill. Whatever
+//! is not so simple (a first touch, a page on disk or on its way out, no memory, an event that came in between) is
+//! left to the space's thread, which answers it in the ordinary way when the batch is over.
+//!
+//! Helpers wake nobody: threads of the program would begin to run on the helpers' CPUs, and every page
+//! that is taken away later would cost an interrupt there.
+//!
+//! [`Engine::fault_apart`]: pleat_engine::Engine::fault_apart
+
+use crate::fold::unfold_item;
+use crate::profile::{FaultClock, FaultPart};
+use crate::shared::{lock, Link, Shared};
+use pleat_codec::Folder;
+use pleat_engine::{FillItem, FillPlan};
+use pleat_types::{Page, PageNo, PageRange, PAGE_SIZE};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Looks for the end of the last fault before the space's thread sleeps between looks: a helper that does not come to
+/// its end has lost its CPU.
+const LOOKS: u32 = 20_000;
+const NAP: Duration = Duration::from_micros(50);
+
+/// A fault of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting {
+    pub page: PageNo,
+    pub thread: u32,
+    pub since: Instant,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Outcome {
+    /// Nobody has answered it: it needs more than that.
+    Left,
+    /// The page is there; nobody was woken.
+    Filled,
+    /// The same, and its neighbours are likely to be wanted.
+    FilledBringing,
+}
+
+/// Faults of one space on different pages.
+pub struct FaultBatch {
+    link: Arc<Link>,
+    faults: Vec<Waiting>,
+    outcomes: Vec<AtomicU8>,
+    /// The next that nobody has begun with; beyond the end when there is none.
+    next: AtomicUsize,
+    /// So many are ended.
+    ended: AtomicUsize,
+}
+
+impl FaultBatch {
+    /// Faults on different pages.
+    pub fn new(link: Arc<Link>, faults: Vec<Waiting>) -> FaultBatch {
+        FaultBatch {
+            link,
+            outcomes: faults.iter().map(|_| AtomicU8::default()).collect(),
+            faults,
+            next: AtomicUsize::new(0),
+            ended: AtomicUsize::new(0),
+        }
+    }
+
+    /// Answers one fault after the other until somebody has begun with each.
+    fn work(&self, tools: &mut Tools<'_>) -> u64 {
+        let mut count = 0;
+        loop {
+            let index = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(fault) = self.faults.get(index) else {
+                return count;
+            };
+            let outcome = tools.answer(&self.link, fault);
+            self.outcomes[index].store(outcome as u8, Ordering::Relaxed);
+            // Releases what was done and its outcome to who waits in `join`.
+            self.ended.fetch_add(1, Ordering::Release);
+            count += u64::from(outcome != Outcome::Left);
+        }
+    }
+
+    /// Waits for the end of every fault; somebody has begun with each.
+    fn join(&self) {
+        for look in 0u64.. {
+            if self.ended.load(Ordering::Acquire) == self.faults.len() {
+                return;
+            }
+            match look < u64::from(LOOKS) {
+                true => std::hint::spin_loop(),
+                false => std::thread::sleep(NAP),
+            }
+        }
+    }
+
+    /// What became of each, in the order of the faults.
+    fn outcomes(&self) -> impl Iterator<Item = Outcome> + '_ {
+        self.outcomes
+            .iter()
+            .map(|outcome| match outcome.load(Ordering::Relaxed) {
+                1 => Outcome::Filled,
+                2 => Outcome::FilledBringing,
+                _ => Outcome::Left,
+            })
+    }
+}
+
+/// Batches that helpers may take part in; in cache lines of its own, because a helper looks here all the time.
+#[derive(Default)]
+#[repr(align(128))]
+pub struct FaultBatches {
+    open: Mutex<Vec<Arc<FaultBatch>>>,
+    /// How many; read without the lock by who looks all the time.
+    count: AtomicUsize,
+}
+
+impl FaultBatches {
+    /// Whether there is any.
+    pub fn is_any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    fn add(&self, batch: &Arc<FaultBatch>) {
+        let mut open = lock(&self.open);
+        open.push(batch.clone());
+        self.count.store(open.len(), Ordering::Relaxed);
+    }
+
+    fn remove(&self, batch: &Arc<FaultBatch>) {
+        let mut open = lock(&self.open);
+        open.retain(|other| !Arc::ptr_eq(other, batch));
+        self.count.store(open.len(), Ordering::Relaxed);
+    }
+
+    /// One with faults that nobody has begun with.
+    fn find(&self) -> Option<Arc<FaultBatch>> {
+        let open = lock(&self.open);
+        let has_more =
+            |batch: &&Arc<FaultBatch>| batch.next.load(Ordering::Relaxed) < batch.faults.len();
+        open.iter().find(has_more).cloned()
+    }
+}
+
+/// The space's thread answers a batch, with whoever helps; then says what became of each fault.
+pub fn share_out(batch: FaultBatch, tools: &mut Tools<'_>) -> Vec<Outcome> {
+    let (batch, shared) = (Arc::new(batch), tools.shared);
+    shared.batches.add(&batch);
+    batch.work(tools);
+    shared.batches.remove(&batch);
+    batch.join();
+    batch.outcomes().collect()
+}
+
+/// A thread that is awake takes part in a batch, if there is one.
+pub fn help(tools: &mut Tools<'_>) {
+    if let Some(batch) = tools.shared.batches.find() {
+        let answered = batch.work(tools);
+        tools.shared.meters.helped_faults.add(answered);
+    }
+}
+
+/// Buffers for answering faults.
+pub struct Buffers {
+    plan: FillPlan,
+    page: Box<Page>,
+}
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        Buffers {
+            plan: FillPlan::default(),
+            page: Box::new([0; PAGE_SIZE]),
+        }
+    }
+}
+
+/// What a thread needs to take part.
+pub struct Tools<'a> {
+    pub shared: &'a Shared,
+    pub folder: &'a mut Folder,
+    pub buffers: &'a mut Buffers,
+    pub clock: &'a mut FaultClock,
+}
+
+impl Tools<'_> {
+    /// Looks a page up and fills it, if that is all there is to do.
+    fn answer(&mut self, link: &Link, fault: &Waiting) -> Outcome {
+        let name = (fault.thread, fault.page);
+        self.clock.begin(name, fault.since, FaultPart::Turn);
+        if !self.look_up(link, fault.page) {
+            return Outcome::Left;
+        }
+        let start = Instant::now();
+        let (page, item) = (&mut self.buffers.page, self.buffers.plan.items[0]);
+        // Damage is found again, and reported, by the space's thread.
+        let bytes = &self.buffers.plan.bytes;
+        let Ok(print) = unfold_item(self.shared, self.folder, item, bytes, page) else {
+            return Outcome::Left;
+        };
+        self.shared.pace.filled(start.elapsed(), 1);
+        self.clock.lap(FaultPart::Unfold);
+        let address = fault.page.address();
+        if link.uffd.copy_quietly(address, &page[..]).is_err() {
+            return Outcome::Left;
+        }
+        self.clock.lap(FaultPart::Fill);
+        self.clock.filled(1);
+        let mut engine = self.shared.engine();
+        let brings = engine.filled(link.id, PageRange::new(fault.page, 1));
+        if let Some(print) = print {
+            engine.remember(link.id, fault.page, print);
+        }
+        drop(engine);
+        self.clock.lap(FaultPart::Settle);
+        self.clock.answered(name, fault.since);
+        match brings {
+            true => Outcome::FilledBringing,
+            false => Outcome::Filled,
+        }
+    }
+
+    /// `false`: it is not simple.
+    fn look_up(&mut self, link: &Link, page: PageNo) -> bool {
+        self.clock.lap(FaultPart::Other);
+        let engine = self.shared.engine();
+        self.clock.lap(FaultPart::Lock);
+        let plan = &mut self.buffers.plan;
+        if !engine.fault_apart(link.id, page, plan) {
+            return false;
+        }
+        if let FillItem::Staged(slot) = plan.items[0] {
+            // With the engine's lock held, as in `space/faults.rs`.
+            let page = &mut self.buffers.page;
+            let rings = &self.shared.rings;
+            rings.with_slot(slot, |frame| page.copy_from_slice(frame));
+        }
+        drop(engine);
+        self.clock.lap(FaultPart::Lookup);
+        true
+    }
+}
