@@ -26,6 +26,7 @@ mod outcome;
 mod programs;
 mod running;
 mod size;
+mod stuck;
 mod swap_file;
 mod sys;
 mod tree;

@@ -30,19 +30,20 @@ pub struct Outcome {
     pub oom_kills: u64,
     /// Processes that were still there seconds after the job had ended (cgroup only).
     pub left_behind: Vec<i32>,
-    /// Whether the watchdog ended it.
-    pub timed_out: bool,
+    /// What its threads were at when the watchdog ended it; None when it did not have to.
+    pub stuck: Option<String>,
 }
 
 impl Outcome {
     /// The job ended by itself, was not killed at the hard limit and left no process behind.
     pub fn expect_orderly_end(&self) -> &Self {
-        assert!(
-            !self.timed_out,
-            "killed after {:.0?}: {}",
-            self.wall,
-            self.describe()
-        );
+        if let Some(stuck) = &self.stuck {
+            panic!(
+                "killed after {:.0?}: {}\n{stuck}",
+                self.wall,
+                self.describe()
+            );
+        }
         assert_eq!(
             self.oom_kills,
             0,

@@ -16,7 +16,7 @@ use crate::job::Job;
 use crate::machine::{eventually, skip};
 use crate::outcome::Outcome;
 use crate::size::Megabytes;
-use crate::{sys, tree};
+use crate::{stuck, sys, tree};
 
 /// A running job. Dropping it without waiting kills it.
 pub struct Running {
@@ -117,9 +117,9 @@ impl Running {
     pub fn wait(mut self) -> Outcome {
         let (status, peak_kib) = sys::wait_with_peak(self.pid).expect("it is our child");
         let wall = self.started.elapsed();
-        let timed_out = self.watchdog.take().is_some_and(Watchdog::stop);
+        let stuck = self.watchdog.take().and_then(Watchdog::stop);
         let left_behind = match &self.cgroup {
-            Some(group) if !timed_out => group.left_behind(),
+            Some(group) if stuck.is_none() => group.left_behind(),
             _ => vec![],
         };
         Outcome {
@@ -133,7 +133,7 @@ impl Running {
             peak: Megabytes(peak_kib.div_ceil(1024)),
             oom_kills: self.cgroup.as_ref().map_or(0, |group| group.oom_kills()),
             left_behind,
-            timed_out,
+            stuck,
         }
     }
 }
@@ -198,10 +198,10 @@ fn command_in(cgroup: Option<&Cgroup>, line: &[OsString]) -> Command {
     command
 }
 
-/// Kills a job when its time is up, unless told to stop before.
+/// Kills a job when its time is up, unless told to stop before, and says what it was at.
 struct Watchdog {
     stop: Sender<()>,
-    thread: JoinHandle<bool>,
+    thread: JoinHandle<Option<String>>,
 }
 
 impl Watchdog {
@@ -209,16 +209,17 @@ impl Watchdog {
         let (stop, stopped) = channel();
         let thread = std::thread::spawn(move || {
             let late = stopped.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout);
-            if late {
+            late.then(|| {
+                let stuck = stuck::describe(pid);
                 end(pid, cgroup.as_deref());
-            }
-            late
+                stuck
+            })
         });
         Watchdog { stop, thread }
     }
 
-    /// Whether it had to kill.
-    fn stop(self) -> bool {
+    /// What the job was at if it had to be killed.
+    fn stop(self) -> Option<String> {
         let _ = self.stop.send(());
         self.thread.join().expect("the watchdog does not panic")
     }
