@@ -14,38 +14,42 @@ impl Machine {
     /// no C compiler.
     pub fn torture(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
-        let build = || {
-            compile(
-                "torture",
-                &c_files(&workspace().join("tests/programs/torture")),
-            )
-        };
-        self.installed(&["cc"])
-            .then(|| BUILT.get_or_init(build).clone())
+        let sources = c_files(&workspace().join("tests/programs/torture"));
+        self.compiled(&BUILT, "torture", &sources)
     }
 
     /// The program that maps files, as [`Machine::torture`].
     pub fn mappings(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
-        let build = || compile("mappings", &[self.program("mappings.c")]);
-        self.installed(&["cc"])
-            .then(|| BUILT.get_or_init(build).clone())
+        self.compiled(&BUILT, "mappings", &[self.program("mappings.c")])
     }
 
     /// The program that copies between heap and files, as [`Machine::torture`].
     pub fn copies(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
-        let build = || compile("copies", &[self.program("copies.c")]);
-        self.installed(&["cc"])
-            .then(|| BUILT.get_or_init(build).clone())
+        self.compiled(&BUILT, "copies", &[self.program("copies.c")])
     }
 
     /// The program that maps files to read them, as [`Machine::torture`].
     pub fn readonly(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
-        let build = || compile("readonly", &[self.program("readonly.c")]);
+        self.compiled(&BUILT, "readonly", &[self.program("readonly.c")])
+    }
+
+    /// The program whose heap grows by brk(), as [`Machine::torture`].
+    pub fn grow(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "grow", &[self.program("grow.c")])
+    }
+
+    fn compiled(
+        &self,
+        built: &OnceLock<PathBuf>,
+        name: &str,
+        sources: &[PathBuf],
+    ) -> Option<PathBuf> {
         self.installed(&["cc"])
-            .then(|| BUILT.get_or_init(build).clone())
+            .then(|| built.get_or_init(|| compile(name, sources)).clone())
     }
 
     /// Whether all these programs are in PATH; says SKIP when one is not.

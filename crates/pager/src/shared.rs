@@ -16,7 +16,7 @@ use crate::store::SwapStore;
 use pleat_codec::Choice;
 use pleat_engine::Engine;
 use pleat_sys::channel::Channel;
-use pleat_sys::process::{readable, wait, Bell};
+use pleat_sys::process::{hurry, readable, wait, Bell};
 use pleat_sys::uffd::Uffd;
 use pleat_types::{PageNo, SpaceId};
 use std::collections::HashMap;
@@ -344,6 +344,8 @@ pub struct Link {
     pub id: SpaceId,
     /// Its process; 0 while unknown (a forked child that has not faulted yet).
     pub pid: AtomicI32,
+    /// The thread that serves it; 0 until that runs.
+    pub thread: AtomicI32,
     /// Its userfaultfd.
     pub uffd: Arc<Uffd>,
     /// Wakes its thread.
@@ -368,6 +370,7 @@ impl Link {
         Link {
             id,
             pid: AtomicI32::new(pid),
+            thread: AtomicI32::new(0),
             uffd: Arc::new(uffd),
             bell,
             mail: Mutex::new(Mail::default()),
@@ -377,6 +380,21 @@ impl Link {
             has_stand_ins: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }
+    }
+
+    /// Has the space's thread look for new mappings, ahead of other load: until it has found them nothing
+    /// stops the program from filling them. The agent too, for it may have the lock that the thread needs.
+    pub fn rescan(&self) {
+        let agent = lock(&self.take).agent.as_ref().map(|agent| agent.thread);
+        let mut mail = lock(&self.mail);
+        mail.rescan = true;
+        // Under the lock: the space's thread takes its mail first, and has both relax when it is done.
+        let thread = self.thread.load(Ordering::Acquire);
+        for thread in agent.into_iter().chain([thread]).filter(|&id| id != 0) {
+            hurry(thread);
+        }
+        drop(mail);
+        self.bell.ring();
     }
 
     /// Asks the space's thread to end.

@@ -18,8 +18,8 @@ pub use maps::{
 pub use memory::{rollup, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs};
 pub use process::{
-    descendants, exe, last_cpu_of_thread, may_trace, start_time, status, tgid_of_thread,
-    CpuTimeReader, LastCpuReader, Status,
+    descendants, exe, is_thread_of, last_cpu_of_thread, may_trace, start_time, status,
+    tgid_of_thread, CpuTimeReader, LastCpuReader, Status,
 };
 
 use std::io;

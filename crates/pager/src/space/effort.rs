@@ -52,7 +52,7 @@ impl Space {
         }
         self.cpu = Some(cpu);
         process::pin(0, cpu);
-        if let Some(agent) = &self.agent {
+        if let Some(agent) = self.agent.as_ref().filter(|agent| agent.thread != 0) {
             process::pin(agent.thread, cpu);
         }
         self.shared.meters.follows.add(1);

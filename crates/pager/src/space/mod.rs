@@ -55,7 +55,7 @@ use pleat_backing::Fingerprint;
 use pleat_codec::PageKind;
 use pleat_engine::{FillPlan, Refusal, BLOCK_PAGES};
 use pleat_sys::channel::Received;
-use pleat_sys::process::{readable, relax, wait};
+use pleat_sys::process::{hurry, own_thread, readable, relax, relax_like, wait};
 use pleat_types::{PageNo, PAGE_SIZE};
 use pleat_wire::message::{self, Taken, Word};
 use pleat_wire::uffd::Message;
@@ -208,6 +208,11 @@ impl Space {
     }
 
     fn run(mut self) {
+        self.link.thread.store(own_thread(), Ordering::Release);
+        if self.registered.is_empty() {
+            // Until it has taken charge of what is there.
+            hurry(0);
+        }
         while !self.shared.is_over() {
             if self.turn().is_err() {
                 break;
@@ -269,6 +274,9 @@ impl Space {
             // From here on the program waits for its faults anyway. Ahead of it for good, this thread
             // would look like much load, and the scheduler would move the program to another CPU.
             relax();
+            if let Some(agent) = self.agent.as_ref().filter(|agent| agent.thread != 0) {
+                relax_like(agent.thread, self.link.pid.load(Ordering::Acquire));
+            }
         }
         if mail.give_back && self.giving_back == GiveBack::Idle {
             self.giving_back = GiveBack::Due;

@@ -6,7 +6,8 @@ use crate::rings::RING_FRAMES_MAX;
 use crate::shared::{lock, AgentLink, Link};
 use crate::space::Space;
 use pleat_sys::channel::{Channel, Received};
-use pleat_sys::process::{hurry, relax, relax_like, Bell};
+use pleat_sys::process::{hurry, relax_like, Bell};
+use pleat_sys::procfs;
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
 use pleat_types::PageNo;
@@ -86,7 +87,10 @@ impl Supervisor<'_> {
             (hello.area_start, hello.area_end),
             (hello.data_start, hello.data_end),
         ];
-        process.agent = (hello.agent_thread, own);
+        // In a PID namespace of its own a process knows its threads by other names, which are somebody
+        // else's here.
+        let is_ours = procfs::is_thread_of(pid, hello.agent_thread);
+        process.agent = (if is_ours { hello.agent_thread } else { 0 }, own);
         if hello.forked != 0 {
             self.share(pid);
             if link.is_some() {
@@ -224,7 +228,9 @@ impl Supervisor<'_> {
         self.shared.meters.managed_processes.add(1);
         let slots = self.shared.rings.add(ring);
         let (thread, own) = process.agent;
-        relax_like(thread, pid);
+        if thread != 0 {
+            relax_like(thread, pid);
+        }
         let agent = AgentLink {
             channel: Arc::new(channel),
             slots,
@@ -241,16 +247,12 @@ impl Supervisor<'_> {
                 None => return,
             },
         };
-        {
-            let mut mail = lock(&link.mail);
-            mail.agent = Some(agent);
-            mail.rescan = true;
-        }
-        link.bell.ring();
+        lock(&link.mail).agent = Some(agent);
+        link.rescan();
         if let Some(process) = self.census.processes.get_mut(&pid) {
             process.stage = Stage::Managed(link);
         }
-        relax();
+        self.stay_ahead();
     }
 
     fn start_space(&mut self, pid: i32, uffd: OwnedFd) -> Option<Arc<Link>> {

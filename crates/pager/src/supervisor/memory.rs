@@ -7,6 +7,7 @@ use crate::cgroup::Gauge;
 use crate::reclaim;
 use crate::record::Recorder;
 use crate::shared::lock;
+use pleat_sys::process::{keep_ahead, relax};
 use pleat_sys::procfs;
 use pleat_types::PAGE_SIZE;
 use std::sync::atomic::Ordering;
@@ -19,8 +20,13 @@ const MANAGE_FREE_MIN: u64 = 64 << 20;
 const MANAGE_USED_SHARE: u64 = 4;
 /// Processes smaller than this are not worth a userfaultfd.
 const MANAGE_MIN: u64 = 1 << 20;
-/// Memory that turned up in a managed process without a fault makes us look for new mappings.
-const RESCAN_GROWTH: u64 = 512 << 10;
+/// Memory that turned up in a managed process without a fault makes us look for new mappings: this part of
+/// the budget, one in so many, for a hard limit leaves no more than a small part either. What a process
+/// has is read before what the engine knows of it, so pages that are just being taken look like such
+/// memory, too: no more of them than a command has, and of these fewer in a small budget.
+const RESCAN_GROWTH_PART: u64 = 128;
+const RESCAN_GROWTH_MIN: u64 = 128 << 10;
+const RESCAN_GROWTH_MAX: u64 = 512 << 10;
 /// The same while recording, when every page that comes without a fault is missing from the trace.
 const RESCAN_GROWTH_RECORDING: u64 = 32 << 10;
 /// A program touches fresh memory at most so fast, in bytes a microsecond.
@@ -47,6 +53,8 @@ const LENT_PART: u64 = 8;
 /// Memory that the kernel seems to need for something else takes at most this part, one in so many, of what
 /// companions hold: so much less, and the kernel need not drop any of it.
 const STRAIN_PART: u64 = 2;
+/// After growth that nobody announced, this thread runs ahead of other load for so long.
+const AHEAD_FOR: Duration = Duration::from_millis(250);
 /// How much more than estimated the kernel's count is believed.
 const CHARGED_MORE_MAX: u64 = 4 << 20;
 
@@ -180,9 +188,10 @@ impl Supervisor<'_> {
     fn manage_more(&mut self) {
         let (min, growth) = match self.is_recording() {
             true => (0, RESCAN_GROWTH_RECORDING),
-            false => (MANAGE_MIN, RESCAN_GROWTH),
+            false => (MANAGE_MIN, rescan_growth(self.job.budget_bytes)),
         };
         let mut ready = Vec::new();
+        let mut is_growing = false;
         for (pid, process) in &mut self.census.processes {
             match &process.stage {
                 Stage::Ready(_) if process.anon_bytes >= min => ready.push(*pid),
@@ -190,8 +199,8 @@ impl Supervisor<'_> {
                     let known = self.shared.engine().space_resident_pages(link.id) * 4096;
                     let unknown = process.anon_bytes.saturating_sub(known);
                     if unknown > process.unknown_at_scan + growth {
-                        lock(&link.mail).rescan = true;
-                        link.bell.ring();
+                        link.rescan();
+                        is_growing = true;
                     }
                     if unknown > process.unknown_at_scan + growth
                         || unknown < process.unknown_at_scan
@@ -204,6 +213,19 @@ impl Supervisor<'_> {
         }
         for pid in ready {
             self.prepare(pid);
+        }
+        if is_growing {
+            self.stay_ahead();
+        } else if self.ahead_since.is_some_and(|at| at.elapsed() > AHEAD_FOR) {
+            self.ahead_since = None;
+            relax();
+        }
+    }
+
+    /// Looks at memory in time, though other load has all CPUs, for as long as the job takes it unasked.
+    pub(super) fn stay_ahead(&mut self) {
+        if self.ahead_since.replace(Instant::now()).is_none() {
+            keep_ahead();
         }
     }
 
@@ -318,4 +340,9 @@ impl Supervisor<'_> {
         let parent = procfs::status(pid).map_or(0, |status| status.ppid);
         self.census.share(&[pid, parent]);
     }
+}
+
+/// Bytes that may turn up without a fault before new mappings are looked for.
+fn rescan_growth(budget_bytes: u64) -> u64 {
+    (budget_bytes / RESCAN_GROWTH_PART).clamp(RESCAN_GROWTH_MIN, RESCAN_GROWTH_MAX)
 }

@@ -92,6 +92,8 @@ pub struct Supervisor<'a> {
     group_files: GroupFiles,
     /// What the job takes without asking.
     headroom: Headroom,
+    /// When memory was last seen to grow unasked, while this thread runs ahead of other load for it.
+    ahead_since: Option<Instant>,
     /// What of that the job uses all the same.
     lent_bytes: u64,
     /// When pages that refused to be taken were tried again last, and how long they are to be left alone.
@@ -142,6 +144,7 @@ impl<'a> Supervisor<'a> {
             hope: None,
             used_bytes: 0,
             strain: Strain::default(),
+            ahead_since: None,
             lent_bytes: 0,
             stuck_retry: (start, Duration::ZERO),
             complaint: None,

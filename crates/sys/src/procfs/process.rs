@@ -126,6 +126,12 @@ impl CpuTimeReader {
     }
 }
 
+/// Whether a thread of that id belongs to the process. It does not where another PID namespace has given it.
+#[must_use]
+pub fn is_thread_of(pid: Pid, tid: Pid) -> bool {
+    std::path::Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
+}
+
 /// [`LastCpuReader`] for a single reading: 10 us.
 ///
 /// # Errors
