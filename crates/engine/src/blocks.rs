@@ -212,9 +212,7 @@ impl Engine {
     ///
     /// Between the question and the report the same holds as for [`Engine::fault`].
     pub fn neighbours(&self, id: SpaceId, page: PageNo, plan: &mut FillPlan) -> Option<PageNo> {
-        plan.items.clear();
-        plan.bytes.clear();
-        plan.reads.clear();
+        plan.clear();
         let space = self.spaces.get(&id)?;
         let mut room = self.grantable_bytes() / PAGE_SIZE as i64;
         let mut first = None;

@@ -59,9 +59,7 @@ impl Engine {
         urgent: bool,
         plan: &mut FillPlan,
     ) -> FaultAnswer {
-        plan.items.clear();
-        plan.bytes.clear();
-        plan.reads.clear();
+        plan.clear();
         let (state, contested) = match self.spaces.get(&space) {
             Some(space) => (space.table.get(page), space.is_contested(page)),
             None => (PageState::Unknown, false),
@@ -103,9 +101,7 @@ impl Engine {
     /// other pages, in any order; nothing else of what `fault` forbids. No such plan goes out of date by another:
     /// none brings more than its own page, and while a page is away its content stays what it is.
     pub fn fault_apart(&self, space: SpaceId, page: PageNo, plan: &mut FillPlan) -> bool {
-        plan.items.clear();
-        plan.bytes.clear();
-        plan.reads.clear();
+        plan.clear();
         let Some(known) = self.spaces.get(&space) else {
             return false;
         };

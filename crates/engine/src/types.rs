@@ -156,6 +156,15 @@ pub struct FillPlan {
     pub reads: Vec<ReadItem>,
 }
 
+impl FillPlan {
+    /// Nothing is to be done, in the same memory.
+    pub fn clear(&mut self) {
+        self.items.clear();
+        self.bytes.clear();
+        self.reads.clear();
+    }
+}
+
 /// What one page is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FillItem {

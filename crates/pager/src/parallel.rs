@@ -27,12 +27,12 @@ use pleat_engine::{FillItem, FillPlan};
 use pleat_types::{Page, PageNo, PageRange, PAGE_SIZE};
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::thread::Thread;
+use std::time::Instant;
 
-/// Looks for the end of the last fault before the space's thread sleeps between looks: a helper that does not come to
-/// its end has lost its CPU.
+/// Looks for the end of the last fault before the space's thread sleeps until it is called: a helper that does not
+/// come to its end has lost its CPU.
 const LOOKS: u32 = 20_000;
-const NAP: Duration = Duration::from_micros(50);
 
 /// A fault of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -63,10 +63,12 @@ pub struct FaultBatch {
     next: AtomicUsize,
     /// So many are ended.
     ended: AtomicUsize,
+    /// Who waits for the last of them.
+    owner: Thread,
 }
 
 impl FaultBatch {
-    /// Faults on different pages.
+    /// Faults on different pages, for the calling thread to share out.
     pub fn new(link: Arc<Link>, faults: Vec<Waiting>) -> FaultBatch {
         FaultBatch {
             link,
@@ -74,6 +76,7 @@ impl FaultBatch {
             faults,
             next: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
+            owner: std::thread::current(),
         }
     }
 
@@ -88,21 +91,26 @@ impl FaultBatch {
             let outcome = tools.answer(&self.link, fault);
             self.outcomes[index].store(outcome as u8, Ordering::Relaxed);
             // Releases what was done and its outcome to who waits in `join`.
-            self.ended.fetch_add(1, Ordering::Release);
+            let ended = self.ended.fetch_add(1, Ordering::Release) + 1;
+            if ended == self.faults.len() {
+                self.owner.unpark();
+            }
             count += u64::from(outcome != Outcome::Left);
         }
     }
 
     /// Waits for the end of every fault; somebody has begun with each.
     fn join(&self) {
-        for look in 0u64.. {
-            if self.ended.load(Ordering::Acquire) == self.faults.len() {
+        let is_over = || self.ended.load(Ordering::Acquire) == self.faults.len();
+        for _ in 0..LOOKS {
+            if is_over() {
                 return;
             }
-            match look < u64::from(LOOKS) {
-                true => std::hint::spin_loop(),
-                false => std::thread::sleep(NAP),
-            }
+            std::hint::spin_loop();
+        }
+        // A call that came before, of this batch or an earlier one, only means one look more.
+        while !is_over() {
+            std::thread::park();
         }
     }
 

@@ -31,34 +31,45 @@ impl Space {
     /// Answers what can be answered at the same time, with a folding thread that is awake (`parallel.rs` says why that
     /// is right); leaves the rest.
     fn share_faults(&mut self) -> Result<(), Ended> {
-        let is_alone =
-            self.faults.len() < 2 || self.agent.is_none() || !self.may_bring_neighbours();
-        if is_alone || self.shared.recorder.is_some() || !self.shared.folds.is_watched() {
+        let faults = self.shareable();
+        if faults.len() < 2 {
             return Ok(());
         }
-        let mut shared_out: Vec<Waiting> = Vec::with_capacity(self.faults.len());
-        for fault in &self.faults {
-            let is_known = shared_out.iter().any(|other| other.page == fault.page);
-            if !is_known && self.is_plain(fault) {
-                shared_out.push(fault.waiting());
-            }
-        }
-        if shared_out.len() < 2 {
-            return Ok(());
-        }
-        let batch = FaultBatch::new(self.link.clone(), shared_out.clone());
+        let batch = FaultBatch::new(self.link.clone(), faults.clone());
         let mut tools = self.press.tools(&self.shared, &mut self.clock);
         let outcomes = share_out(batch, &mut tools);
-        let answered = shared_out.into_iter().zip(outcomes);
+        let answered = faults.into_iter().zip(outcomes);
         let answered: Vec<_> = answered.filter(|(_, end)| *end != Outcome::Left).collect();
         let is_answered = |fault: &Fault| answered.iter().any(|(other, _)| fault.is(other));
         self.faults.retain(|fault| !is_answered(fault));
+        self.note_answered(&answered)
+    }
+
+    /// Of the faults just read, one for each page that may be as simple as that; none where nobody would help.
+    fn shareable(&self) -> Vec<Waiting> {
+        let mut shareable: Vec<Waiting> = Vec::new();
+        let is_alone =
+            self.faults.len() < 2 || self.agent.is_none() || !self.may_bring_neighbours();
+        if is_alone || self.shared.recorder.is_some() || !self.shared.folds.is_watched() {
+            return shareable;
+        }
+        for fault in &self.faults {
+            let is_known = shareable.iter().any(|other| other.page == fault.page);
+            if !is_known && self.is_plain(fault) {
+                shareable.push(fault.waiting());
+            }
+        }
+        shareable
+    }
+
+    /// What follows from a fault that was answered, but for its thread's wake-up.
+    fn note_answered(&mut self, answered: &[(Waiting, Outcome)]) -> Result<(), Ended> {
         for (fault, outcome) in answered {
             self.look_around(fault.thread);
             self.count(fault.since);
             let range = PageRange::new(fault.page, 1);
             self.sleepers.ranges.push(range);
-            if outcome == Outcome::FilledBringing {
+            if *outcome == Outcome::FilledBringing {
                 self.bring_neighbours(fault.page)?;
             }
         }
