@@ -4,8 +4,11 @@ use super::{Ended, Space};
 use pleat_sys::procfs::{self, Mapping, MappingKind};
 use pleat_types::PageRange;
 use pleat_wire::message::{Guard, GUARD, GUARD_MAX};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+/// Looks at the list of mappings before those that change all the time are left to the next occasion.
+const LISTINGS_MAX: usize = 16;
 /// Smaller mappings are left alone: there are many, they hold little, and some are special (stacks'
 /// guards, the C library's random state that must not survive a fork).
 const MAPPING_MIN: u64 = 64 << 10;
@@ -22,40 +25,75 @@ impl Space {
         self.gather()?;
         self.work()?;
         let pid = self.link.pid.load(Ordering::Acquire);
-        let Ok(mappings) = procfs::maps(pid) else {
-            return Ok(());
-        };
-        let fresh: Vec<(u64, u64)> = mappings
-            .iter()
-            .flat_map(|mapping| self.fresh_parts(mapping))
-            .collect();
-        for (start, end) in fresh {
-            // Refused: unmapped meanwhile, or of a kind that cannot be managed. It stays as it is.
-            if self.link.uffd.register(start, end - start).is_err() {
-                continue;
-            }
+        for (start, end) in self.register_fresh(pid) {
+            // Where a part was registered before, all of it may have been (mremap makes mappings longer). What was
+            // given up there and forgotten may be about to go, and is not to be found again (rule 6).
+            let is_new = gaps(&self.registered, start, end) == [(start, end)];
             self.shared.meters.registered_mappings.add(1);
-            self.unregister(start, end);
+            self.unregister_range(start, end);
             self.registered.insert(start, end);
             self.guard(start, end)?;
-            // Pages that only read as zeros get memory by a write that raises no fault: it shall.
-            for (start, end) in procfs::zero_page_runs(pid, start, end).unwrap_or_default() {
-                if self.link.uffd.protect(start, end - start, true).is_ok() {
-                    self.zeros.insert(start, end);
-                }
-            }
-            let Ok(runs) = procfs::present_anon_runs(pid, start, end) else {
-                continue;
-            };
-            for (start, end) in runs {
-                let range = PageRange::of_addresses(start, end);
-                self.shared.engine().adopt(self.link.id, range);
-                if let Some(recorder) = &self.shared.recorder {
-                    recorder.found(self.link.id, range);
-                }
+            if is_new {
+                self.adopt(pid, start, end);
             }
         }
         Ok(())
+    }
+
+    /// Registers what is not registered yet, and answers what surely is now.
+    ///
+    /// What was listed may be gone in part by the time that it is registered, without an event, for nobody had
+    /// asked for events; and what comes in its place later is not registered. (Taken for registered, a heap that had
+    /// just shrunk a little grew by all of its memory unseen: nothing of that could be taken, and the rest
+    /// had next to no memory.) So the list is read again: a mapping that is still there, whole, is registered, because
+    /// the kernel never makes one mapping of two of which one is registered.
+    fn register_fresh(&mut self, pid: i32) -> Vec<(u64, u64)> {
+        let mut registered = Vec::new();
+        let mut listed = self.fresh(pid);
+        for _ in 0..LISTINGS_MAX {
+            if listed.is_empty() {
+                break;
+            }
+            // Refused: unmapped meanwhile, or of a kind that cannot be managed. It stays as it is.
+            listed.retain(|(start, end)| self.link.uffd.register(*start, end - start).is_ok());
+            let now = self.fresh(pid);
+            let (same, changed): (Vec<_>, Vec<_>) =
+                listed.into_iter().partition(|range| now.contains(range));
+            registered.extend(same);
+            // What has changed, as it is now.
+            let is_changed = |(start, end): &(u64, u64)| {
+                let mut changed = changed.iter();
+                changed.any(|(s, e)| s < end && start < e)
+            };
+            listed = now.into_iter().filter(is_changed).collect();
+        }
+        registered
+    }
+
+    /// Mappings, or parts of them, that are to be managed and are not yet.
+    fn fresh(&self, pid: i32) -> Vec<(u64, u64)> {
+        // When they cannot be read the process is ending.
+        let mappings = procfs::maps(pid).unwrap_or_default();
+        let parts = mappings.iter().flat_map(|one| self.fresh_parts(one));
+        parts.collect()
+    }
+
+    /// Has the engine know what a range holds that was registered just now.
+    fn adopt(&mut self, pid: i32, start: u64, end: u64) {
+        // Pages that only read as zeros get memory by a write that raises no fault: it shall.
+        for (start, end) in procfs::zero_page_runs(pid, start, end).unwrap_or_default() {
+            if self.link.uffd.protect(start, end - start, true).is_ok() {
+                self.zeros.insert(start, end);
+            }
+        }
+        let runs = procfs::present_anon_runs(pid, start, end);
+        for (start, end) in runs.unwrap_or_default() {
+            let range = PageRange::of_addresses(start, end);
+            self.shared.engine().adopt(self.link.id, range);
+            if let Some(recorder) = &self.shared.recorder {
+                recorder.found(self.link.id, range);
+            }
+        }
     }
 
     /// Without fork events, has the agent keep a range from children. The agent gets this before any
@@ -77,8 +115,7 @@ impl Space {
     }
 
     /// The parts of a mapping to take charge of: all of it but the agent's memory, if it is private
-    /// and anonymous. A part that overlaps what is registered is registered as a whole: a mapping
-    /// with a userfaultfd never becomes one with a mapping without.
+    /// and anonymous.
     fn fresh_parts(&self, mapping: &Mapping) -> Vec<(u64, u64)> {
         let kind = matches!(mapping.kind, MappingKind::Anonymous | MappingKind::Heap);
         if mapping.shared || !kind {
@@ -101,10 +138,45 @@ impl Space {
         parts
     }
 
+    /// Whether all of it is. A mapping of which only a part is known as registered is another than that was.
     fn is_registered(&self, start: u64, end: u64) -> bool {
-        self.registered
-            .range(..end)
-            .next_back()
-            .is_some_and(|(_, e)| *e > start)
+        gaps(&self.registered, start, end).is_empty()
+    }
+}
+
+/// The parts of `[start, end)` that none of the ranges covers; these are kept as start to end and do not
+/// overlap.
+fn gaps(ranges: &BTreeMap<u64, u64>, start: u64, end: u64) -> Vec<(u64, u64)> {
+    let mut gaps = Vec::new();
+    let mut from = start;
+    let first = ranges
+        .range(..=start)
+        .next_back()
+        .map_or(start, |(s, _)| *s);
+    for (s, e) in ranges.range(first..end) {
+        if *s > from {
+            gaps.push((from, *s));
+        }
+        from = from.max(*e);
+    }
+    if from < end {
+        gaps.push((from, end));
+    }
+    gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_what_no_range_covers() {
+        let ranges = BTreeMap::from([(10, 20), (20, 30), (40, 50)]);
+        assert_eq!(gaps(&ranges, 0, 60), [(0, 10), (30, 40), (50, 60)]);
+        assert_eq!(gaps(&ranges, 12, 28), []);
+        assert_eq!(gaps(&ranges, 25, 45), [(30, 40)]);
+        assert_eq!(gaps(&ranges, 30, 40), [(30, 40)]);
+        assert_eq!(gaps(&ranges, 45, 70), [(50, 70)]);
+        assert_eq!(gaps(&BTreeMap::new(), 1, 2), [(1, 2)]);
     }
 }

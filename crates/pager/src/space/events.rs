@@ -153,8 +153,13 @@ impl Space {
 
     /// Takes `[start, end)` out of the registered ranges.
     pub(super) fn unregister(&mut self, start: u64, end: u64) {
-        cut(&mut self.registered, start, end);
+        self.unregister_range(start, end);
         cut(&mut self.zeros, start, end);
+    }
+
+    /// The same for what stays as it is but is to be noted anew.
+    pub(super) fn unregister_range(&mut self, start: u64, end: u64) {
+        cut(&mut self.registered, start, end);
     }
 }
 
