@@ -57,8 +57,9 @@ impl Space {
             // Refused: unmapped meanwhile, or of a kind that cannot be managed. It stays as it is.
             listed.retain(|(start, end)| self.link.uffd.register(*start, end - start).is_ok());
             let now = self.fresh(pid);
-            let (same, changed): (Vec<_>, Vec<_>) =
-                listed.into_iter().partition(|range| now.contains(range));
+            // In order of address, as the kernel lists them; there may be thousands.
+            let is_same = |range: &(u64, u64)| now.binary_search(range).is_ok();
+            let (same, changed): (Vec<_>, Vec<_>) = listed.into_iter().partition(is_same);
             registered.extend(same);
             // What has changed, as it is now.
             let is_changed = |(start, end): &(u64, u64)| {
