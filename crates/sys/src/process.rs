@@ -36,7 +36,7 @@ pub fn pin(thread: i32, cpu: u32) {
 }
 
 /// How long a thread that is to run soon runs at most before others get their turn, nanoseconds. The kernel
-/// lets a short turn break into a longer one, and no other; older kernels than 6.12 do not look at it.
+/// lets a short turn break into a longer one; older kernels than 6.12 do not look at it.
 const SHORT_TURN_NS: u64 = 100_000;
 
 /// Has a thread (0: the calling one) run before others where that is allowed (root, CAP_SYS_NICE). Where it
