@@ -195,3 +195,23 @@ fn a_small_file_is_left_alone_while_memory_is_plenty() {
     assert_eq!(counter(&outcome, "managed_processes"), 0);
     fs::remove_file(&bench.file).expect("still there");
 }
+
+/// A process in a PID namespace of its own knows its threads by numbers that are others' outside.
+#[test]
+fn in_a_pid_namespace_of_its_own_a_mapping_becomes_memory_all_the_same() {
+    let Some(bench) = Bench::ready("0") else {
+        return;
+    };
+    if !bench.machine.installed(&["unshare"]) {
+        return;
+    }
+    let apart = || bench.machine.job("unshare").arg("--pid").arg("--fork");
+    if apart().arg("true").run().status.code() != Some(0) {
+        return skip("PID namespaces are not allowed");
+    }
+    let job = apart().arg(&bench.program).arg("check").arg(&bench.file);
+    let outcome = job.budget(BUDGET).hard_limit().timeout(240).run();
+    assert_eq!(outcome.stdout_text(), "ok\n", "{}", outcome.describe());
+    outcome.expect_success().expect_folded();
+    assert!(counter(&outcome, "file_mappings") > 0, "nothing converted");
+}

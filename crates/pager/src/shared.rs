@@ -291,8 +291,11 @@ pub struct AgentLink {
     pub channel: Arc<Channel>,
     /// Where pages land.
     pub slots: Arc<Slots>,
-    /// The agent's thread id.
-    pub thread: i32,
+    /// The agent's thread id, as its process knows it.
+    pub name: i32,
+    /// The same as we know it, for the scheduler; `None` in another PID namespace, where the name is somebody else's
+    /// here.
+    pub thread: Option<i32>,
     /// The agent's own memory, never to be managed: its area and its library's variables.
     pub own: [(u64, u64); 2],
     /// The kernel reports its forks; else its memory is kept from children.
@@ -385,7 +388,10 @@ impl Link {
     /// Has the space's thread look for new mappings, ahead of other load: until it has found them nothing
     /// stops the program from filling them. The agent too, for it may have the lock that the thread needs.
     pub fn rescan(&self) {
-        let agent = lock(&self.take).agent.as_ref().map(|agent| agent.thread);
+        let agent = lock(&self.take)
+            .agent
+            .as_ref()
+            .and_then(|agent| agent.thread);
         let mut mail = lock(&self.mail);
         mail.rescan = true;
         // Under the lock: the space's thread takes its mail first, and has both relax when it is done.

@@ -52,8 +52,8 @@ impl Space {
         }
         self.cpu = Some(cpu);
         process::pin(0, cpu);
-        if let Some(agent) = self.agent.as_ref().filter(|agent| agent.thread != 0) {
-            process::pin(agent.thread, cpu);
+        if let Some(thread) = self.agent.as_ref().and_then(|agent| agent.thread) {
+            process::pin(thread, cpu);
         }
         self.shared.meters.follows.add(1);
     }

@@ -166,7 +166,7 @@ impl Space {
         } = asked.request;
         let agent = self.agent.as_ref()?;
         // Another thread's id is that of an agent before an exec: this is other memory.
-        let follows = agent.thread == agent_thread && agent.fork_events;
+        let follows = agent.name == agent_thread && agent.fork_events;
         let page = PAGE_SIZE as u64;
         let is_whole = [address, len, offset]
             .iter()

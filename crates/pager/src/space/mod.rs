@@ -274,8 +274,8 @@ impl Space {
             // From here on the program waits for its faults anyway. Ahead of it for good, this thread
             // would look like much load, and the scheduler would move the program to another CPU.
             relax();
-            if let Some(agent) = self.agent.as_ref().filter(|agent| agent.thread != 0) {
-                relax_like(agent.thread, self.link.pid.load(Ordering::Acquire));
+            if let Some(thread) = self.agent.as_ref().and_then(|agent| agent.thread) {
+                relax_like(thread, self.link.pid.load(Ordering::Acquire));
             }
         }
         if mail.give_back && self.giving_back == GiveBack::Idle {

@@ -17,6 +17,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
+/// The thread of a process that it knows by this name, if that is its name here, too: in a PID namespace of its own it
+/// is somebody else's.
+fn thread_of(pid: i32, name: i32) -> Option<i32> {
+    procfs::is_thread_of(pid, name).then_some(name)
+}
+
 /// Frames of a staging ring, unless the budget is small.
 const RING_FRAMES: u64 = 256;
 
@@ -87,10 +93,7 @@ impl Supervisor<'_> {
             (hello.area_start, hello.area_end),
             (hello.data_start, hello.data_end),
         ];
-        // In a PID namespace of its own a process knows its threads by other names, which are somebody
-        // else's here.
-        let is_ours = procfs::is_thread_of(pid, hello.agent_thread);
-        process.agent = (if is_ours { hello.agent_thread } else { 0 }, own);
+        process.agent = (hello.agent_thread, own);
         if hello.forked != 0 {
             self.share(pid);
             if link.is_some() {
@@ -137,8 +140,8 @@ impl Supervisor<'_> {
         let uffd = link.map(|link| link.uffd.as_raw_fd());
         // Until it has answered nothing stops the program, which has a head start: behind other load
         // the agent comes too late, when memory is full.
-        if process.agent.0 != 0 {
-            hurry(process.agent.0);
+        if let Some(thread) = thread_of(pid, process.agent.0) {
+            hurry(thread);
         }
         process.stage = match std::mem::replace(&mut process.stage, Stage::Silent) {
             Stage::Ready(channel) => {
@@ -227,13 +230,15 @@ impl Supervisor<'_> {
         };
         self.shared.meters.managed_processes.add(1);
         let slots = self.shared.rings.add(ring);
-        let (thread, own) = process.agent;
-        if thread != 0 {
+        let (name, own) = process.agent;
+        let thread = thread_of(pid, name);
+        if let Some(thread) = thread {
             relax_like(thread, pid);
         }
         let agent = AgentLink {
             channel: Arc::new(channel),
             slots,
+            name,
             thread,
             own,
             fork_events: answer.fork_events != 0,
