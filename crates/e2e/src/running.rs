@@ -211,7 +211,10 @@ impl Watchdog {
             let late = stopped.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout);
             late.then(|| {
                 let stuck = stuck::describe(pid);
-                end(pid, cgroup.as_deref());
+                // That takes seconds: it may have ended, and its process id may be another's.
+                if stopped.try_recv().is_err() {
+                    end(pid, cgroup.as_deref());
+                }
                 stuck
             })
         });

@@ -1,5 +1,6 @@
 //! Taking charge of mappings: registering them, and learning which pages they hold.
 
+use super::events::cut;
 use super::{Ended, Space};
 use pleat_sys::procfs::{self, Mapping, MappingKind};
 use pleat_types::PageRange;
@@ -30,7 +31,7 @@ impl Space {
             // given up there and forgotten may be about to go, and is not to be found again (rule 6).
             let is_new = gaps(&self.registered, start, end) == [(start, end)];
             self.shared.meters.registered_mappings.add(1);
-            self.unregister_range(start, end);
+            cut(&mut self.registered, start, end);
             self.registered.insert(start, end);
             self.guard(start, end)?;
             if is_new {
@@ -81,6 +82,7 @@ impl Space {
 
     /// Has the engine know what a range holds that was registered just now.
     fn adopt(&mut self, pid: i32, start: u64, end: u64) {
+        cut(&mut self.zeros, start, end);
         // Pages that only read as zeros get memory by a write that raises no fault: it shall.
         for (start, end) in procfs::zero_page_runs(pid, start, end).unwrap_or_default() {
             if self.link.uffd.protect(start, end - start, true).is_ok() {

@@ -153,18 +153,13 @@ impl Space {
 
     /// Takes `[start, end)` out of the registered ranges.
     pub(super) fn unregister(&mut self, start: u64, end: u64) {
-        self.unregister_range(start, end);
-        cut(&mut self.zeros, start, end);
-    }
-
-    /// The same for what stays as it is but is to be noted anew.
-    pub(super) fn unregister_range(&mut self, start: u64, end: u64) {
         cut(&mut self.registered, start, end);
+        cut(&mut self.zeros, start, end);
     }
 }
 
 /// Takes `[start, end)` out of ranges kept as start to end.
-fn cut(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
+pub(super) fn cut(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
     let hit: Vec<(u64, u64)> = ranges
         .range(..end)
         .rev()

@@ -133,6 +133,7 @@ impl Supervisor<'_> {
         if self.used_bytes > manage_from || self.is_recording() {
             self.manage_more();
         }
+        self.fall_back();
         self.retry_stuck();
         self.check_hope();
         self.hear_recorder();
@@ -216,9 +217,6 @@ impl Supervisor<'_> {
         }
         if is_growing {
             self.stay_ahead();
-        } else if self.ahead_since.is_some_and(|at| at.elapsed() > AHEAD_FOR) {
-            self.ahead_since = None;
-            relax();
         }
     }
 
@@ -226,6 +224,14 @@ impl Supervisor<'_> {
     pub(super) fn stay_ahead(&mut self) {
         if self.ahead_since.replace(Instant::now()).is_none() {
             keep_ahead();
+        }
+    }
+
+    /// Competes like any other again once growth is long ago.
+    fn fall_back(&mut self) {
+        if self.ahead_since.is_some_and(|at| at.elapsed() > AHEAD_FOR) {
+            self.ahead_since = None;
+            relax();
         }
     }
 

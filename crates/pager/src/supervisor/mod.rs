@@ -153,9 +153,9 @@ impl<'a> Supervisor<'a> {
 
     /// Until the program has ended and nothing of the job is away.
     pub fn run(&mut self) -> Ending {
-        // Until a process is managed, and with it the space's thread until it has taken charge of what
-        // is there. Else 64 threads that fill fresh memory are far over the budget before: it takes
-        // several wake-ups, each behind all of them.
+        // Until a process is managed, as the space's thread does until it has taken charge of what is there.
+        // Else 64 threads that fill fresh memory are far over the budget before: it takes several wake-ups, each
+        // behind all of them.
         hurry(0);
         loop {
             let pause = self.look_at_memory();
