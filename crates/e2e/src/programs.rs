@@ -42,6 +42,12 @@ impl Machine {
         self.compiled(&BUILT, "grow", &[self.program("grow.c")])
     }
 
+    /// The program with a userfaultfd of its own, as [`Machine::torture`].
+    pub fn refused(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "refused", &[self.program("refused.c")])
+    }
+
     fn compiled(
         &self,
         built: &OnceLock<PathBuf>,

@@ -6,6 +6,7 @@
 //! and therefore sampled.
 
 use crate::shared::Link;
+use crate::unknown::Unknown;
 use pleat_sys::channel::Channel;
 use pleat_sys::keeper::Keeper;
 use pleat_sys::process;
@@ -57,8 +58,8 @@ pub struct Process {
     pub shares: bool,
     /// Anonymous bytes at the last look.
     pub anon_bytes: u64,
-    /// Bytes beyond what the engine knows of it, when its mappings were last looked at.
-    pub unknown_at_scan: u64,
+    /// What it has beyond what the engine knows of.
+    pub unknown: Unknown,
     /// When it was first seen.
     pub since: Instant,
     /// Share of its anonymous pages that is its own by the kernel's proportional count.
@@ -123,7 +124,7 @@ impl Census {
             agent: (0, [(0, 0); 2]),
             shares: false,
             anon_bytes: 0,
-            unknown_at_scan: 0,
+            unknown: Unknown::default(),
             since: Instant::now(),
             own_share: 1.0,
             extra_bytes: 0,

@@ -42,6 +42,7 @@ mod standins;
 mod store;
 mod strain;
 mod supervisor;
+mod unknown;
 mod vigil;
 mod write;
 

@@ -1,5 +1,4 @@
-//! What the main thread does about memory: measures, has processes managed, gives up when there is no
-//! hope.
+//! What the main thread does about memory: measures, and has processes managed.
 
 use super::Supervisor;
 use crate::census::Stage;
@@ -7,6 +6,7 @@ use crate::cgroup::Gauge;
 use crate::reclaim;
 use crate::record::Recorder;
 use crate::shared::lock;
+use crate::unknown::Cause;
 use pleat_sys::process::{keep_ahead, relax};
 use pleat_sys::procfs;
 use pleat_types::PAGE_SIZE;
@@ -29,6 +29,8 @@ const RESCAN_GROWTH_MIN: u64 = 128 << 10;
 const RESCAN_GROWTH_MAX: u64 = 512 << 10;
 /// The same while recording, when every page that comes without a fault is missing from the trace.
 const RESCAN_GROWTH_RECORDING: u64 = 32 << 10;
+/// Where this part of the budget, one in so many, stays unknown, mappings are looked for again and again.
+const RESCAN_AGAIN_PART: u64 = 16;
 /// A program touches fresh memory at most so fast, in bytes a microsecond.
 const GROWTH_BYTES_PER_US: u64 = 6000;
 /// Limits of the time between two looks at memory.
@@ -39,11 +41,6 @@ const LOOK_MAX: Duration = Duration::from_millis(50);
 const LOOK_MAX_RECORDING: Duration = Duration::from_millis(2);
 /// Between two looks for processes that never said hello.
 const STRAYS_EVERY: Duration = Duration::from_millis(250);
-/// A program that has waited for memory most of this time does not fit.
-const HOPELESS: Duration = Duration::from_secs(5);
-/// At least so many faults answered late in that time, and at least one in so many of all.
-const URGENT_MIN: u64 = 8;
-const URGENT_SHARE: u64 = 4;
 /// Between two tries to take what refused to be taken: the first, and, when it is refused again, the last.
 const STUCK_PAUSE_MIN: Duration = Duration::from_millis(10);
 const STUCK_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -191,6 +188,7 @@ impl Supervisor<'_> {
             true => (0, RESCAN_GROWTH_RECORDING),
             false => (MANAGE_MIN, rescan_growth(self.job.budget_bytes)),
         };
+        let (now, much) = (Instant::now(), self.job.budget_bytes / RESCAN_AGAIN_PART);
         let mut ready = Vec::new();
         let mut is_growing = false;
         for (pid, process) in &mut self.census.processes {
@@ -199,14 +197,10 @@ impl Supervisor<'_> {
                 Stage::Managed(link) => {
                     let known = self.shared.engine().space_resident_pages(link.id) * 4096;
                     let unknown = process.anon_bytes.saturating_sub(known);
-                    if unknown > process.unknown_at_scan + growth {
+                    let look = process.unknown.note(now, unknown, growth, much);
+                    is_growing |= look == Some(Cause::Growth);
+                    if look.is_some() {
                         link.rescan();
-                        is_growing = true;
-                    }
-                    if unknown > process.unknown_at_scan + growth
-                        || unknown < process.unknown_at_scan
-                    {
-                        process.unknown_at_scan = unknown;
                     }
                 }
                 _ => {}
@@ -255,45 +249,6 @@ impl Supervisor<'_> {
             lock(&link.mail).retry_stuck = true;
             link.bell.ring();
         }
-    }
-
-    /// Whether the job still gets on. When most of its faults are only answered because they have
-    /// waited too long, nothing can be freed any more: what is in memory does not compress further,
-    /// and the swap file is full, broken or not there.
-    fn check_hope(&mut self) {
-        let meters = &self.shared.meters;
-        let now = (meters.faults.get(), meters.urgent_faults.get());
-        let (since, then) = *self.hope.get_or_insert((Instant::now(), now));
-        if since.elapsed() < HOPELESS {
-            return;
-        }
-        self.hope = None;
-        let (faults, urgent) = (now.0 - then.0, now.1 - then.1);
-        if urgent < URGENT_MIN || faults > urgent * URGENT_SHARE || self.swap_takes_more() {
-            return;
-        }
-        let remedy = match (&self.job.swap, lock(&self.shared.swap_error).clone()) {
-            (None, _) => "raise --memory, or allow a swap file (without --no-swap)".into(),
-            (Some(_), Some(error)) => error,
-            (Some(swap), None) => match swap.max_bytes {
-                Some(max) => format!(
-                    "the swap file is full at --swap-max {} MiB; raise that, or --memory",
-                    max >> 20
-                ),
-                None => "raise --memory".into(),
-            },
-        };
-        self.shared.fail(format!(
-            "the job does not fit into --memory {} MiB, and what is too much cannot be put \
-             anywhere: {remedy}",
-            self.job.budget_bytes >> 20
-        ));
-    }
-
-    /// Whether the swap file has room and works: then the job is slow, and not without hope.
-    fn swap_takes_more(&self) -> bool {
-        let takes_more = self.shared.engine().swap_takes_more();
-        takes_more && lock(&self.shared.swap_error).is_none()
     }
 
     /// Processes that never said hello: static or setuid programs, or a cleared environment.

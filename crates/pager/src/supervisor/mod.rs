@@ -4,6 +4,7 @@
 
 mod companions;
 mod conversations;
+mod hope;
 pub(crate) mod mappings;
 mod memory;
 
@@ -98,6 +99,8 @@ pub struct Supervisor<'a> {
     lent_bytes: u64,
     /// When pages that refused to be taken were tried again last, and how long they are to be left alone.
     stuck_retry: (Instant, Duration),
+    /// It has been said that what cannot be folded leaves no memory for the rest.
+    has_told_of_unfoldable: bool,
     /// Set when a process could not be managed for a reason that concerns all.
     complaint: Option<String>,
 }
@@ -147,6 +150,7 @@ impl<'a> Supervisor<'a> {
             ahead_since: None,
             lent_bytes: 0,
             stuck_retry: (start, Duration::ZERO),
+            has_told_of_unfoldable: false,
             complaint: None,
         }
     }
