@@ -50,7 +50,8 @@ fn a_job_whose_memory_cannot_be_folded_is_told_of_it_once() {
     assert!(told[0].contains("raise --memory"), "{}", told[0]);
 }
 
-/// Nothing grows when it can be taken charge of. Then there is no need to hold more of it than fits beside the work.
+/// Once it can be taken charge of there is no need to hold more of it than fits beside the work. Unknown memory may grow
+/// by chance and so have it found, too: that it is looked for without that is tested in `pager/src/unknown.rs`.
 #[test]
 fn what_was_refused_is_taken_charge_of_once_that_is_possible() {
     let Some(machine) = Machine::ready() else {
