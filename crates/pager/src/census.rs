@@ -5,7 +5,7 @@
 //! share after a fork is counted once, by the kernel's proportional figures, which are dear to read
 //! and therefore sampled.
 
-use crate::shared::Link;
+use crate::shared::{Link, Shared};
 use crate::unknown::Unknown;
 use pleat_sys::channel::Channel;
 use pleat_sys::keeper::Keeper;
@@ -260,6 +260,15 @@ impl AnonPages {
 }
 
 impl Process {
+    /// Anonymous bytes at the last look that the engine does not know of.
+    pub fn unknown_bytes(&self, shared: &Shared) -> u64 {
+        let known = match &self.stage {
+            Stage::Managed(link) => shared.engine().space_resident_pages(link.id),
+            _ => 0,
+        };
+        self.anon_bytes.saturating_sub(known * PAGE)
+    }
+
     /// What the process uses of the budget, mapped files apart.
     fn bytes(&self) -> u64 {
         (self.anon_bytes as f64 * self.own_share) as u64 + self.extra_bytes

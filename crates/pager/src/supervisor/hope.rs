@@ -1,7 +1,6 @@
 //! Whether the job still gets on: gives up, or tells why it is slow.
 
 use super::Supervisor;
-use crate::census::{Process, Stage};
 use crate::shared::lock;
 use pleat_sys::procfs;
 use pleat_types::PAGE_SIZE;
@@ -76,7 +75,7 @@ impl Supervisor<'_> {
         }
         self.has_told_of_unfoldable = true;
         let processes = self.census.processes.iter();
-        let most = processes.max_by_key(|(_, process)| self.unknown_bytes(process));
+        let most = processes.max_by_key(|(_, process)| process.unknown_bytes(&self.shared));
         let name = most.and_then(|(pid, _)| Some((procfs::status(*pid).ok()?.name, *pid)));
         let most = name.map_or(String::new(), |(name, pid)| {
             format!(", most in {name} ({pid})")
@@ -87,14 +86,5 @@ impl Supervisor<'_> {
             unfoldable >> 20,
             budget >> 20
         ));
-    }
-
-    /// Anonymous memory of a process that the engine does not know of.
-    fn unknown_bytes(&self, process: &Process) -> u64 {
-        let known = match &process.stage {
-            Stage::Managed(link) => self.shared.engine().space_resident_pages(link.id),
-            _ => 0,
-        };
-        process.anon_bytes.saturating_sub(known * PAGE_SIZE as u64)
     }
 }

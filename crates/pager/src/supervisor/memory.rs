@@ -195,8 +195,7 @@ impl Supervisor<'_> {
             match &process.stage {
                 Stage::Ready(_) if process.anon_bytes >= min => ready.push(*pid),
                 Stage::Managed(link) => {
-                    let known = self.shared.engine().space_resident_pages(link.id) * 4096;
-                    let unknown = process.anon_bytes.saturating_sub(known);
+                    let unknown = process.unknown_bytes(&self.shared);
                     let look = process.unknown.note(now, unknown, growth, much);
                     is_growing |= look == Some(Cause::Growth);
                     if look.is_some() {
