@@ -2,7 +2,7 @@
 # make install    into PREFIX (default /usr/local), below DESTDIR if given
 # make demo       a real program at half the memory it needs, with and without pleat
 # make test       everything that CI runs
-# make soak       what takes longer: half an hour of programs that check their memory, node with 300 MB
+# make soak       what takes longer: half an hour of programs that check their memory, java and node with 300 MB
 
 PREFIX ?= /usr/local
 CARGO ?= cargo
@@ -54,7 +54,7 @@ e2e: build
 	$(RELEASE)/pleat doctor || true
 	$(CARGO) test --release -p pleat-e2e -- --test-threads=1
 
-# What takes too long for every change: half an hour of soak/soak.sh, then node with 300 MB and the like.
+# What takes too long for every change: half an hour of soak/soak.sh, then java and node with 300 MB and the like.
 SOAK_MINUTES ?= 30
 soak: build
 	soak/soak.sh $(SOAK_MINUTES) $(RELEASE)/pleat

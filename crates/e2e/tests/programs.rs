@@ -183,6 +183,7 @@ fn jvm_keeps_a_small_map() {
 }
 
 #[test]
+#[ignore = "a minute and a half; jvm_keeps_a_small_map is its small twin"]
 fn jvm_keeps_a_300_mb_map() {
     java_map_of(1_000_000, Megabytes(600));
 }
