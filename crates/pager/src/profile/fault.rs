@@ -253,7 +253,9 @@ mod tests {
         assert!(report.parts.swap_read.total_ns >= 2_000_000);
         let rows = report.parts.rows();
         let sum: u64 = rows.iter().map(|(_, figures)| figures.total_ns).sum();
-        assert!(sum <= stall && sum + 1_000_000 > stall, "{sum} of {stall}");
+        // Parts are counted in ticks, whose length is known to within some 1e-5 after so short a time.
+        let most = stall + stall / 1000;
+        assert!(sum <= most && sum + 1_000_000 > stall, "{sum} of {stall}");
     }
 
     #[test]
