@@ -13,8 +13,8 @@ const FOLLOW_EVERY: u64 = 64;
 pub(super) struct Effort {
     /// CPU time, without that spent on looking for the end of a read.
     cpu_ns: u64,
-    /// Faults answered.
-    answered: u64,
+    /// Times a fault was dealt with: one for which a page is read is met twice.
+    met: u64,
 }
 
 impl Space {
@@ -30,11 +30,11 @@ impl Space {
     fn note_effort(&mut self) {
         let now = Effort {
             cpu_ns: own_cpu_ns().saturating_sub(self.reads.spun_ns()),
-            answered: self.answered,
+            met: self.answered + self.reads.begun(),
         };
         let before = std::mem::replace(&mut self.effort, now);
-        let faults = now.answered - before.answered;
-        if before.answered > 0 && faults > 0 {
+        let faults = now.met - before.met;
+        if before.met > 0 && faults > 0 {
             let took = Duration::from_nanos(now.cpu_ns.saturating_sub(before.cpu_ns));
             self.shared.pace.answered(took, faults);
         }

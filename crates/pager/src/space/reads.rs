@@ -78,6 +78,11 @@ impl Reads {
         self.under_way.iter().any(|read| read.id == id)
     }
 
+    /// Reads so far.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun
+    }
+
     /// Nanoseconds spent on looking for the end of reads.
     pub(super) fn spun_ns(&self) -> u64 {
         self.spun.as_nanos() as u64
