@@ -43,6 +43,12 @@ impl Engine {
         touched != Touched::Absent
     }
 
+    /// Whether a page is in memory. Drivers that see no uses ask before they call it a fault.
+    pub fn is_present(&self, space: SpaceId, page: PageNo) -> bool {
+        let space = self.spaces.get(&space);
+        space.is_some_and(|space| matches!(space.table.get(page), PageState::Resident { .. }))
+    }
+
     /// A thread faulted on `page`: what is to be done?
     ///
     /// With [`FaultAnswer::Fill`], `plan` holds the page and perhaps neighbours after it; cut it

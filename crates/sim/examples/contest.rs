@@ -2,9 +2,10 @@
 //! does against the best static size, against no compressed cache, and against the policy of castro03,
 //! all else being the same.
 //!
-//! `cargo run --release -p pleat-sim --example contest -- [--cpus N] [--sizing NAME] [WORKLOAD]...`, some
-//! minutes on two CPUs. A line for each case: time without a compressed cache in seconds, and the
-//! times of the others as shares of that; `best` is the best static size. The last lines count.
+//! `cargo run --release -p pleat-sim --example contest -- [--cpus N] [--sizing NAME] [--sees-uses] [WORKLOAD]...`,
+//! some minutes on two CPUs. Without `--sees-uses` it is as in `pleat run`, which hears of faults only. A line for
+//! each case: time without a compressed cache in seconds, and the times of the others as shares of that; `best` is
+//! the best static size. The last lines count.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,6 +39,7 @@ const SLICE_NS: u64 = 10_000_000;
 struct Flags {
     cpus: u32,
     sizing: String,
+    host: Host,
     workloads: Vec<String>,
 }
 
@@ -128,6 +130,7 @@ fn flags() -> Flags {
     let mut flags = Flags {
         cpus: 1,
         sizing: "pleat".to_owned(),
+        host: Host::Run,
         workloads: Vec::new(),
     };
     let mut words = std::env::args().skip(1);
@@ -136,6 +139,7 @@ fn flags() -> Flags {
         match word.as_str() {
             "--cpus" => flags.cpus = value().parse().expect("--cpus takes a number"),
             "--sizing" => flags.sizing = value(),
+            "--sees-uses" => flags.host = Host::Pager,
             _ => flags.workloads.push(word),
         }
     }
@@ -162,7 +166,7 @@ fn source(workload: &str) -> Box<dyn Source> {
 }
 
 fn times(case: &Case, flags: &Flags) -> Times {
-    let seconds = |parts: &str| seconds(case, flags.cpus, &format!("pleat/{parts}"));
+    let seconds = |parts: &str| seconds(case, flags, &format!("pleat/{parts}"));
     let none = seconds("sizing=static:0/codec=raw/admission=onlydirty");
     let fixed =
         STATIC_PERCENT.map(|percent| (seconds(&format!("sizing=static:{percent}%")), percent));
@@ -177,11 +181,11 @@ fn times(case: &Case, flags: &Flags) -> Times {
     }
 }
 
-fn seconds(case: &Case, cpus: u32, preset: &str) -> f64 {
+fn seconds(case: &Case, flags: &Flags, preset: &str) -> f64 {
     let device = Device::named(case.device).expect("a known device");
     let machine = Machine {
         cpu: Cpu::named("modern").expect("a known CPU"),
-        cpus,
+        cpus: flags.cpus,
         device: Device {
             buffer_kb: device.buffer_kb * BUFFER_SHARE,
             ..device
@@ -192,7 +196,7 @@ fn seconds(case: &Case, cpus: u32, preset: &str) -> f64 {
         preset: preset.to_owned(),
         memory_bytes: case.memory_bytes,
         reserve_pages: None,
-        host: Some(Host::Pager),
+        host: Some(flags.host),
     };
     let mut source = source(case.workload);
     let simulation = Simulation::new(&machine, &setup, &mut *source);

@@ -11,6 +11,15 @@ pub enum Host {
     /// Another process, as pleat's supervisor: faults and evictions are dearer; where there is more than
     /// one CPU, it compresses beside the program.
     Pager,
+    /// As a pager that is not told of uses of memory, only of faults: `pleat run`.
+    Run,
+}
+
+impl Host {
+    /// Whether it is a process beside.
+    pub fn is_beside(self) -> bool {
+        self != Host::Kernel
+    }
 }
 
 /// What compressing with one codec costs.
@@ -182,7 +191,7 @@ impl Cpu {
     pub fn paging(&self, host: Host) -> Paging {
         match host {
             Host::Kernel => self.kernel,
-            Host::Pager => self.pager,
+            Host::Pager | Host::Run => self.pager,
         }
     }
 

@@ -43,6 +43,8 @@ pub struct Costs {
     pub read_ns: u64,
     /// Whether pages are folded beside the program.
     pub beside: bool,
+    /// Whether uses of anonymous memory that are no faults are seen.
+    pub sees_uses: bool,
     /// Most clusters on their way to the swap file at once.
     pub writes_max: usize,
     /// Most pages on their way to their files at once.
@@ -188,11 +190,21 @@ impl Memory {
     pub fn touch(&mut self, reference: &Reference) -> bool {
         let space = self.spaces[reference.region.0 as usize];
         let write = reference.access == Access::Write;
-        let present = self.engine.touch(space, reference.page, write);
+        let present = self.use_page(space, reference.page, write);
         if let Some(contents) = self.contents.as_mut().filter(|_| present) {
             contents.touch((space, reference.page), write);
         }
         present
+    }
+
+    #[inline]
+    fn use_page(&mut self, space: SpaceId, page: PageNo, write: bool) -> bool {
+        match self.costs.sees_uses
+            || self.kinds[self.regions[space.0 as usize].0 as usize] == RegionKind::File
+        {
+            true => self.engine.touch(space, page, write),
+            false => self.engine.is_present(space, page),
+        }
     }
 
     /// A reference missed.
@@ -233,7 +245,7 @@ impl Memory {
         self.catch_up(turn.now);
         let (space, page) = (self.spaces[reference.region.0 as usize], reference.page);
         // Another process waited for the same page and was quicker.
-        if self.engine.touch(space, page, false) {
+        if self.use_page(space, page, false) {
             return Answer::Placed;
         }
         match self.engine.fault(space, page, true, &mut self.plan) {

@@ -170,7 +170,7 @@ fn engine(preset: &Preset, setup: &Setup) -> Result<Engine, String> {
         floor_bytes: 0,
         run_max: preset.run_max,
         swap: Some(preset.swap(None, 0)),
-        tracks_writes: true,
+        tracks_writes: host(setup, preset) != Host::Run,
         write_out: preset.write_out,
         brings_neighbours: false,
         keeps_copies: false,
@@ -185,26 +185,27 @@ fn reserve_bytes(memory_bytes: u64) -> u64 {
 }
 
 fn costs(machine: &Machine, setup: &Setup, preset: &Preset) -> Result<Costs, String> {
-    let host = setup.host.unwrap_or_else(|| usual_host(preset));
+    let host = host(setup, preset);
     let writing = setup.memory_bytes / WRITING_SHARE;
     let clusters = writing / u64::from(preset.cluster_bytes);
     Ok(Costs {
         paging: machine.cpu.paging(host),
+        sees_uses: host != Host::Run,
         codec: machine.cpu.codec(&preset.codec)?,
         copy_ns: machine.cpu.copy_ns,
         submit_ns: machine.cpu.submit_ns,
         read_ns: machine.device.read_ns(PAGE),
-        beside: host == Host::Pager && machine.cpus > 1,
+        beside: host.is_beside() && machine.cpus > 1,
         writes_max: clusters.clamp(WRITES_MIN, WRITES_MAX) as usize,
         written_back_max: (writing / PAGE).max(WRITTEN_BACK_MIN) as usize,
     })
 }
 
-fn usual_host(preset: &Preset) -> Host {
+fn host(setup: &Setup, preset: &Preset) -> Host {
     let base = preset.name.split('/').next();
-    if base == Some("pleat") || base == Some("static") {
-        Host::Pager
-    } else {
-        Host::Kernel
-    }
+    let usual = match base == Some("pleat") || base == Some("static") {
+        true => Host::Pager,
+        false => Host::Kernel,
+    };
+    setup.host.unwrap_or(usual)
 }

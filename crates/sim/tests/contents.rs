@@ -1,7 +1,7 @@
 //! Whatever the preset, the machine and the workload: no page ever comes back with another content
 //! than was written last, time adds up, and a run is the same every time.
 
-use pleat_sim::{cpus, devices, Cpu, Device, Machine, Setup, Simulation};
+use pleat_sim::{cpus, devices, Cpu, Device, Host, Machine, Setup, Simulation};
 use proptest::prelude::*;
 
 /// One of the things that a process does.
@@ -38,6 +38,7 @@ proptest! {
         cpu in prop::sample::select(names(cpus())),
         device in prop::sample::select(names(devices())),
         count in 1..4u32,
+        host in prop::sample::select(vec![None, Some(Host::Run)]),
         memory_kib in 1024..8192u64,
     ) {
         let machine = Machine {
@@ -50,7 +51,7 @@ proptest! {
             preset: preset.into(),
             memory_bytes: memory_kib << 10,
             reserve_pages: None,
-            host: None,
+            host,
         };
         let spec = workloads.join("+");
         let run = || {

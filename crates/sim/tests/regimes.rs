@@ -2,7 +2,7 @@
 
 mod world;
 
-use pleat_sim::Outcome;
+use pleat_sim::{Host, Outcome};
 use world::{Run, MB, MS};
 
 /// castro03's machine.
@@ -153,6 +153,19 @@ fn a_second_cpu_takes_folding_off_a_program_under_a_pager() {
     assert_eq!(alone.beside.total(), 0);
     assert!(beside.beside.compress_ns > beside.cpu.compress_ns / 2);
     assert!(beside.elapsed_ns < alone.elapsed_ns);
+}
+
+#[test]
+fn who_sees_no_uses_takes_pages_that_are_in_use() {
+    let faults = |host| {
+        let run = Run {
+            host: Some(host),
+            ..Run::new("zipf:pages=6000,refs=100000", "pleat", 16 * MB)
+        };
+        run.outcome().faults_from_cache()
+    };
+    let (seen, unseen) = (faults(Host::Pager), faults(Host::Run));
+    assert!(unseen * 100 > seen * 105, "{unseen} and {seen}");
 }
 
 #[test]

@@ -103,6 +103,8 @@ pub enum SimHost {
     Kernel,
     /// A process beside, as pleat's: dearer faults; compresses on another CPU if there is one
     Pager,
+    /// As pager, but uses of memory are not seen, only faults: as in 'pleat run'
+    Run,
 }
 
 fn presets_help() -> String {

@@ -181,6 +181,7 @@ impl From<SimHost> for Host {
         match host {
             SimHost::Kernel => Host::Kernel,
             SimHost::Pager => Host::Pager,
+            SimHost::Run => Host::Run,
         }
     }
 }

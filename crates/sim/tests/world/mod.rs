@@ -1,7 +1,7 @@
 //! Runs to compare: one of few words, with the machine and the setup that most tests want.
 #![allow(dead_code)]
 
-use pleat_sim::{Cpu, Device, Failure, Machine, Outcome, Setup, Simulation};
+use pleat_sim::{Cpu, Device, Failure, Host, Machine, Outcome, Setup, Simulation};
 
 pub const MB: u64 = 1 << 20;
 pub const MS: u64 = 1_000_000;
@@ -15,6 +15,7 @@ pub struct Run {
     pub cpu: &'static str,
     pub device: &'static str,
     pub cpus: u32,
+    pub host: Option<Host>,
 }
 
 impl Run {
@@ -27,6 +28,7 @@ impl Run {
             cpu: "modern",
             device: "nvme",
             cpus: 1,
+            host: None,
         }
     }
 
@@ -46,7 +48,7 @@ impl Run {
             preset: self.preset.into(),
             memory_bytes: self.memory_bytes,
             reserve_pages: None,
-            host: None,
+            host: self.host,
         };
         let mut source = pleat_trace::generator(self.workload).unwrap();
         Simulation::new(&machine, &setup, &mut *source)?
