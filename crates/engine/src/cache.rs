@@ -5,9 +5,7 @@
 
 use pleat_backing::checksum;
 use pleat_codec::Folded;
-use pleat_policy::{
-    Admission, Advice, AgeFrom, Ages, Backed, CacheView, List, Refault, Sizing, Tier,
-};
+use pleat_policy::{Admission, Advice, AgeFrom, Ages, CacheView, List, Refault, Sizing};
 use pleat_store::{Full, Growth, Handle, Layout};
 use pleat_types::{CodecId, PAGE_SIZE};
 
@@ -325,6 +323,7 @@ impl Cache {
             cache_bytes: self.cache_bytes(),
             cached_pages: self.order.len(),
             resident_pages: self.outside.resident_pages,
+            back_pages: self.totals.back_pages(),
             ages: Ages {
                 anonymous: age(self.outside.oldest_anonymous),
                 file: age(self.outside.oldest_file),
@@ -352,12 +351,11 @@ impl Cache {
         self.sizing.read(&view);
     }
 
-    /// A page that was away is wanted again; so many left after it and are still away.
-    pub(crate) fn refault(&mut self, tier: Tier, backed: Backed, newer_pages: u64) {
+    /// A page that was away is wanted again; `distance_pages` counts those that left after it and are still away.
+    pub(crate) fn refault(&mut self, refault: Refault) {
         let refault = Refault {
-            tier,
-            backed,
-            distance_pages: self.outside.resident_pages + newer_pages,
+            distance_pages: self.outside.resident_pages + refault.distance_pages,
+            ..refault
         };
         let view = self.view();
         self.sizing.refault(refault, &view);

@@ -187,6 +187,18 @@ pub struct Counters {
     pub read_ahead_wasted_pages: u64,
 }
 
+impl Counters {
+    /// Pages that have come back.
+    pub(crate) fn back_pages(&self) -> u64 {
+        self.prefetched_pages
+            + self.filled_staged_pages
+            + self.filled_stored_pages
+            + self.filled_same_pages
+            + self.filled_disk_pages
+            + self.filled_file_pages
+    }
+}
+
 impl Engine {
     /// Everything counted so far, and how things stand now.
     pub fn counters(&self) -> Counters {

@@ -4,7 +4,7 @@
 //! `filled`. This is the hot path: two table look-ups and one copy of folded bytes per page, no
 //! allocation once the plan has grown, nothing proportional to anything but the run.
 
-use pleat_policy::{Backed, Tier};
+use pleat_policy::{Backed, Refault, Tier};
 use pleat_types::{PageNo, PageRange, SpaceId, PAGE_SIZE};
 
 use crate::bodies::{BodyState, Home};
@@ -283,7 +283,12 @@ impl Engine {
         cache.read();
         if let Some(left_at) = left_at {
             let newer_pages = cache.away.newer_than(left_at);
-            cache.refault(Tier::Backing, Backed::ByFile, newer_pages);
+            cache.refault(Refault {
+                tier: Tier::Backing,
+                distance_pages: newer_pages,
+                backed: Backed::ByFile,
+                in_round: false,
+            });
         }
     }
 
@@ -294,6 +299,7 @@ impl Engine {
             return;
         };
         let (cache, backed) = (&mut self.cache, space.backed);
+        let in_round = space.residents.rounds.is_on();
         let state = cache.bodies.state(body);
         let (list, left_at) = (cache.order.list_of(body), cache.bodies.left_at(body));
         let is_clean = backed == Backed::ByFile || matches!(state, BodyState::Clean { .. });
@@ -337,7 +343,12 @@ impl Engine {
         list.into_iter().for_each(|list| cache.hit(list));
         let newer_pages = cache.away.newer_than(left_at);
         if !matches!(state, BodyState::Same(_)) {
-            cache.refault(tier, backed, newer_pages);
+            cache.refault(Refault {
+                tier,
+                distance_pages: newer_pages,
+                backed,
+                in_round,
+            });
         }
         self.give_lives(id, page, newer_pages);
     }

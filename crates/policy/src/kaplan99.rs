@@ -162,6 +162,7 @@ mod tests {
                 tier: Tier::Cache,
                 distance_pages: MEMORY_PAGES * distance_percent / 100,
                 backed: Backed::BySwap,
+                in_round: false,
             };
             policy.refault(refault, &view());
         }

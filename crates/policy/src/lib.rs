@@ -16,6 +16,7 @@ mod fixed;
 mod kaplan99;
 mod notation;
 mod pleat;
+mod round;
 mod unseen;
 mod work_function;
 
@@ -43,6 +44,8 @@ pub struct CacheView {
     pub cached_pages: u64,
     /// Pages in memory that are not compressed.
     pub resident_pages: u64,
+    /// Pages that have come back so far, those included that came along with one that was wanted.
+    pub back_pages: u64,
     /// How long the oldest pages have been unused.
     pub ages: Ages,
 }
@@ -119,6 +122,9 @@ pub struct Refault {
     pub distance_pages: u64,
     /// What backs it.
     pub backed: Backed,
+    /// The program goes round and round, and what is in memory without being compressed is left alone for as long as it
+    /// does: of each round only the rest comes and goes, all over about this distance.
+    pub in_round: bool,
 }
 
 /// What the driver measured, in nanoseconds per page: running means.

@@ -13,6 +13,8 @@
 //! it is known what the last touches would have cost with it, except for pages that are uncompressed now:
 //! those stall nobody and tell nothing. For them `unseen.rs` has an estimate.
 //!
+//! In a program that goes round and round, of which what is in memory is left alone, it is otherwise (`round.rs`).
+//!
 //! Moving costs, too: a cache that grows compresses what it takes in, one that shrinks writes what it
 //! loses. When to move is therefore the question of a metrical task system on a line, and the answer
 //! is the *work function* (Borodin, Linial, Saks, "An optimal on-line algorithm for metrical task systems",
@@ -24,6 +26,7 @@ use pleat_types::PAGE_SIZE;
 
 use crate::distances::Distances;
 use crate::notation::percent;
+use crate::round::{Faults, Round, Split};
 use crate::unseen::Unseen;
 use crate::work_function::WorkFunction;
 use crate::{Advice, Backed, CacheView, Costs, Giver, List, Refault, Sizing, Tier};
@@ -54,9 +57,12 @@ pub struct Pleat {
     /// The bound, in steps of the budget.
     step: usize,
     batch: Distances,
+    round: Round,
     touches: u64,
     /// Of these, pages backed by swap: they are written before they can be read.
     swap_touches: u64,
+    /// Pages that had come back at the last decision.
+    back_pages: u64,
     unseen: Unseen,
     work: WorkFunction,
     ratio: f64,
@@ -101,8 +107,10 @@ impl Pleat {
             // too small costs reads, which are dearer.
             step: most_step,
             batch: Distances::new(),
+            round: Round::default(),
             touches: 0,
             swap_touches: 0,
+            back_pages: 0,
             unseen: Unseen::new(),
             work: WorkFunction::new(STEPS + 1),
             ratio: RATIO,
@@ -114,34 +122,61 @@ impl Pleat {
     fn decide(&mut self, view: &CacheView) {
         self.ratio = view.ratio().unwrap_or(self.ratio);
         let memory = Memory::of(view);
-        self.unseen
-            .complete(&mut self.batch, memory.uncompressed, memory.usable);
-        let stalls = self.stalls_ns(&memory);
-        let pages_per_step = view.budget_bytes as f64 / (PAGE_SIZE * STEPS) as f64 / self.ratio;
-        let move_ns = pages_per_step * (self.costs.compress_ns as f64 + self.costs.write_ns as f64);
-        let step = self.work.serve(&stalls, move_ns, self.step);
+        let stalls = self.stalls_ns(view, &memory);
+        let step = self.work.serve(&stalls, self.move_ns(view), self.step);
         self.step = step.clamp(self.least_step, self.most_step);
         self.batch.clear();
+        self.round = Round::default();
+        self.back_pages = view.back_pages;
         (self.touches, self.swap_touches) = (0, 0);
     }
 
+    /// What it costs to make the cache a step larger or smaller.
+    fn move_ns(&self, view: &CacheView) -> f64 {
+        let pages = view.budget_bytes as f64 / (PAGE_SIZE * STEPS) as f64 / self.ratio;
+        // What was measured is for each page that is wanted, with all that leave for those that come along.
+        let back = view.back_pages.saturating_sub(self.back_pages) as f64;
+        let along = (back / self.touches.max(1) as f64).max(1.0);
+        pages * (self.costs.compress_ns as f64 / along + self.costs.write_ns as f64)
+    }
+
     /// What the touches of this batch would have cost with each size of the cache.
-    fn stalls_ns(&self, memory: &Memory) -> Vec<f64> {
+    fn stalls_ns(&mut self, view: &CacheView, memory: &Memory) -> Vec<f64> {
+        let splits: Vec<Split> = (0..=STEPS)
+            .map(|step| memory.split(step, self.ratio))
+            .collect();
+        let faults = match self.round.touches() * 2 > self.touches {
+            true => {
+                let pages = view.budget_bytes / PAGE_SIZE as u64;
+                self.round.faults(memory.uncompressed, pages, &splits)
+            }
+            false => self.faults(memory, &splits),
+        };
+        faults.iter().map(|faults| self.cost_ns(*faults)).collect()
+    }
+
+    /// The faults of this batch in these divisions of memory, by the distances over which pages came back.
+    fn faults(&mut self, memory: &Memory, splits: &[Split]) -> Vec<Faults> {
+        self.unseen
+            .complete(&mut self.batch, memory.uncompressed, memory.usable);
         let sums = self.batch.sums();
+        let reach_now = memory.uncompressed + memory.cache() / self.ratio;
+        let faults = |split: &Split| {
+            let lost = 1.0 - (split.reach() / reach_now).min(1.0);
+            Faults {
+                hits: sums.between(split.uncompressed, split.reach()),
+                reads: sums.from(split.reach()) + UNEXPECTED * lost,
+            }
+        };
+        splits.iter().map(faults).collect()
+    }
+
+    fn cost_ns(&self, faults: Faults) -> f64 {
         let hit_ns = (self.costs.compress_ns as f64) + self.costs.decompress_ns as f64;
         let written = self.swap_touches as f64 / self.touches.max(1) as f64;
         let write_ns = self.costs.write_ns as f64 * written;
         let miss_ns = self.costs.compress_ns as f64 + self.costs.read_ns as f64 + write_ns;
-        let reach_now = memory.uncompressed + memory.cache() / self.ratio;
-        let stall = |step: usize| {
-            let cache = step as f64 / STEPS as f64;
-            let uncompressed = (memory.usable - cache).max(0.0);
-            let reach = uncompressed + cache / self.ratio * REACH_CERTAIN;
-            let lost = 1.0 - (reach / reach_now).min(1.0);
-            let missed = sums.from(reach) + UNEXPECTED * lost;
-            sums.between(uncompressed, reach) * hit_ns + missed * miss_ns
-        };
-        (0..=STEPS).map(stall).collect()
+        faults.hits * hit_ns + faults.reads * miss_ns
     }
 }
 
@@ -155,6 +190,15 @@ struct Memory {
 impl Memory {
     fn cache(&self) -> f64 {
         (self.usable - self.uncompressed).max(0.0)
+    }
+
+    /// How it is divided with a cache of so many steps.
+    fn split(&self, step: usize, ratio: f64) -> Split {
+        let cache = step as f64 / STEPS as f64;
+        Split {
+            uncompressed: (self.usable - cache).max(0.0),
+            cached: cache / ratio * REACH_CERTAIN,
+        }
     }
 
     fn of(view: &CacheView) -> Memory {
@@ -192,7 +236,10 @@ impl Sizing for Pleat {
             return;
         }
         let pages = view.budget_bytes / PAGE_SIZE as u64;
-        self.batch.add(refault.distance_pages, pages, 1.0);
+        match refault.in_round {
+            true => self.round.add(refault.distance_pages),
+            false => self.batch.add(refault.distance_pages, pages, 1.0),
+        }
         self.touches += 1;
         self.swap_touches += u64::from(refault.backed == Backed::BySwap);
         if self.touches >= (pages / PAGES_PER_TOUCH).clamp(BATCH_MIN, BATCH_MAX) {

@@ -47,11 +47,14 @@ fn backed() -> impl Strategy<Value = Backed> {
 
 fn refault() -> impl Strategy<Value = Refault> {
     let tier = prop_oneof![Just(Tier::Staged), Just(Tier::Cache), Just(Tier::Backing)];
-    (tier, number(), backed()).prop_map(|(tier, distance_pages, backed)| Refault {
-        tier,
-        distance_pages,
-        backed,
-    })
+    (tier, number(), backed(), any::<bool>()).prop_map(
+        |(tier, distance_pages, backed, in_round)| Refault {
+            tier,
+            distance_pages,
+            backed,
+            in_round,
+        },
+    )
 }
 
 fn costs() -> impl Strategy<Value = Costs> {
@@ -78,12 +81,13 @@ fn event() -> impl Strategy<Value = Event> {
 
 fn view() -> impl Strategy<Value = CacheView> {
     let ages = vec(proptest::option::of(number()), 3);
-    let sizes = (number(), number(), number(), number());
+    let sizes = (number(), number(), number(), number(), number());
     (sizes, ages).prop_map(|(sizes, ages)| CacheView {
         budget_bytes: sizes.0.saturating_mul(4096),
         cache_bytes: sizes.1.saturating_mul(4096),
         cached_pages: sizes.2,
         resident_pages: sizes.3,
+        back_pages: sizes.4,
         ages: Ages {
             anonymous: ages[0],
             file: ages[1],

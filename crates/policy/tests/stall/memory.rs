@@ -73,6 +73,7 @@ impl Memory {
             tier,
             distance_pages: distance,
             backed: Backed::BySwap,
+            in_round: false,
         };
         self.sizing.refault(refault, &view);
         if tier == Tier::Backing {
