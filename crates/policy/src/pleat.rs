@@ -112,7 +112,7 @@ impl Pleat {
             swap_touches: 0,
             back_pages: 0,
             unseen: Unseen::new(),
-            work: WorkFunction::new(STEPS + 1),
+            work: WorkFunction::new(most_step - least_step + 1),
             ratio: RATIO,
             costs: Costs::default(),
         }
@@ -123,8 +123,9 @@ impl Pleat {
         self.ratio = view.ratio().unwrap_or(self.ratio);
         let memory = Memory::of(view);
         let stalls = self.stalls_ns(view, &memory);
-        let step = self.work.serve(&stalls, self.move_ns(view), self.step);
-        self.step = step.clamp(self.least_step, self.most_step);
+        // Sizes that it may not have are none to wait for at the bound.
+        let from = self.step - self.least_step;
+        self.step = self.least_step + self.work.serve(&stalls, self.move_ns(view), from);
         self.batch.clear();
         self.round = Round::default();
         self.back_pages = view.back_pages;
@@ -140,9 +141,9 @@ impl Pleat {
         pages * (self.costs.compress_ns as f64 / along + self.costs.write_ns as f64)
     }
 
-    /// What the touches of this batch would have cost with each size of the cache.
+    /// What the touches of this batch would have cost with each size that the cache may have.
     fn stalls_ns(&mut self, view: &CacheView, memory: &Memory) -> Vec<f64> {
-        let splits: Vec<Split> = (0..=STEPS)
+        let splits: Vec<Split> = (self.least_step..=self.most_step)
             .map(|step| memory.split(step, self.ratio))
             .collect();
         let faults = match self.round.touches() * 2 > self.touches {
@@ -292,6 +293,44 @@ mod tests {
         };
         assert_eq!(policy.giver(&view), Giver::Compressed);
         assert_eq!(policy.hit(List::Profit, &view), Advice::Shrink);
+    }
+
+    const BUDGET_PAGES: u64 = 6400;
+
+    /// So many touches over this distance, in hundredths of memory, with a cache as large as it may be.
+    fn touch(policy: &mut Pleat, touches: u64, distance_percent: u64) {
+        for _ in 0..touches {
+            let budget_bytes = BUDGET_PAGES * PAGE_SIZE as u64;
+            let mut view = CacheView {
+                budget_bytes,
+                ..CacheView::default()
+            };
+            view.cache_bytes = policy.bound_bytes(&view);
+            view.cached_pages = view.cache_bytes / (PAGE_SIZE as u64 / 2);
+            view.resident_pages = BUDGET_PAGES - view.cache_bytes / PAGE_SIZE as u64;
+            let refault = Refault {
+                tier: Tier::Cache,
+                distance_pages: BUDGET_PAGES * distance_percent / 100,
+                backed: Backed::BySwap,
+                in_round: false,
+            };
+            policy.refault(refault, &view);
+        }
+    }
+
+    fn steps_after(least: &str, distance_percent: u64) -> usize {
+        let mut policy = Pleat::from_text(least).unwrap();
+        // Only a cache much larger than it may be would reach so far.
+        touch(&mut policy, 200_000, 185);
+        touch(&mut policy, 4_000, distance_percent);
+        policy.step
+    }
+
+    #[test]
+    fn how_long_a_larger_cache_would_have_been_better_does_not_delay_a_smaller_one() {
+        // Pages that would be in memory without a cache.
+        let bound = STEPS / 2;
+        assert!(steps_after("0%:50%", 70) < bound);
     }
 
     #[test]
