@@ -172,6 +172,7 @@ impl Pleat {
         splits.iter().map(faults).collect()
     }
 
+    /// What so many faults cost.
     fn cost_ns(&self, faults: Faults) -> f64 {
         let hit_ns = (self.costs.compress_ns as f64) + self.costs.decompress_ns as f64;
         let written = self.swap_touches as f64 / self.touches.max(1) as f64;
@@ -318,8 +319,8 @@ mod tests {
         }
     }
 
-    fn steps_after(least: &str, distance_percent: u64) -> usize {
-        let mut policy = Pleat::from_text(least).unwrap();
+    fn steps_after(bounds: &str, distance_percent: u64) -> usize {
+        let mut policy = Pleat::from_text(bounds).unwrap();
         // Only a cache much larger than it may be would reach so far.
         touch(&mut policy, 200_000, 185);
         touch(&mut policy, 4_000, distance_percent);

@@ -56,8 +56,8 @@ impl Round {
         self.touches
     }
 
-    /// The faults of this batch, reads by their cost, in other divisions of memory, which was divided like `now` and has so many pages. Those
-    /// of `splits` have ever less uncompressed memory.
+    /// The faults of this batch in other divisions of a memory of so many pages, of which `now` is the part that was
+    /// uncompressed. Those of `splits` have ever less of that. Reads are weighted by [`READ_FACTOR`].
     pub(crate) fn faults(&self, now: f64, memory_pages: u64, splits: &[Split]) -> Vec<Faults> {
         /// What is missed is never taken for less: all could be as well.
         const LEAST_MISSED: f64 = 1.0 / 64.0;
