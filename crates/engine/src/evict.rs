@@ -67,9 +67,9 @@ impl Engine {
     /// Appends up to `want` of the oldest resident pages over all `takers`, at most as many per
     /// space as its number says (0: it is at work); each space at most once. They are leaving from now on.
     ///
-    /// Where the oldest page is of a space that can take no more, others go instead. But those of the other
-    /// kind, backed by swap or by files, go only if they are nearly as old, or memory is short: processes
-    /// and file systems give up pages at different rates, and the faster one would lose what is in use.
+    /// Where the oldest page is of a space that is at work, those of others go instead only if they are nearly
+    /// as old, or memory is short: whose pages go is a matter of age, not of who is free. (A server beside a batch
+    /// job would lose what is in use whenever the batch job is at work, which is nearly always.)
     pub fn choose_victims(
         &mut self,
         takers: &[(SpaceId, u32)],
@@ -116,7 +116,7 @@ impl Engine {
             };
             let id = takers[index].0;
             is_waiting =
-                out.len() - first >= urgent && self.other_kind_is_older(id, rank, takers, &oldest);
+                out.len() - first >= urgent && self.another_is_older(rank, takers, &oldest);
             if is_waiting {
                 break;
             }
@@ -167,23 +167,18 @@ impl Engine {
         lack.div_ceil(PAGE_SIZE as u64)
     }
 
-    /// Whether a space of the other kind has a page that is older by far than the one of this rank.
-    fn other_kind_is_older(
+    /// Whether a space has a page that is older by far than the one of this rank, which goes first as far as
+    /// spaces are free.
+    fn another_is_older(
         &self,
-        space: SpaceId,
         rank: u64,
         takers: &[(SpaceId, u32)],
         oldest: &[Option<(PageNo, u64)>],
     ) -> bool {
-        if !self.cache.has_files {
-            return false;
-        }
-        let kind = |space| self.spaces.get(&space).map(|space: &Space| space.backed);
         let limit = (self.cache.clock - rank).saturating_mul(FAR_OLDER);
         let mut heads = takers.iter().zip(oldest);
         heads.any(|(&(other, _), head)| {
-            let age = |stamp| self.cache.clock - self.rank(other, stamp);
-            head.is_some_and(|(_, stamp)| age(stamp) > limit) && kind(other) != kind(space)
+            head.is_some_and(|(_, stamp)| self.cache.clock - self.rank(other, stamp) > limit)
         })
     }
 

@@ -9,9 +9,13 @@ use pleat_types::{PageNo, SpaceId};
 use pleat_wire::message::{Take, TakeItem, TAKE, TAKE_MAX};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Victims chosen with one hold of the engine's lock.
 const AT_ONCE: usize = 8;
+/// A command under way for longer is not waited for: a stopped process ends it when it goes on. Others take a
+/// millisecond, or as long as the agent waits for a CPU.
+const OVERDUE: Duration = Duration::from_millis(100);
 
 /// A space that may be sent a command, with the generation its command will be good for.
 struct Taker {
@@ -36,7 +40,7 @@ pub fn kick(shared: &Shared) {
         .map(|taker| (taker.link.id, taker.room as u32));
     let mut limits: Vec<(SpaceId, u32)> = of_takers.collect();
     let holders = shared.holders();
-    if !holders.is_empty() {
+    if !takers.is_empty() || !holders.is_empty() {
         // Who is at work has old pages all the same.
         let at_work = links.iter().filter(|link| is_at_work(link, &takers));
         limits.extend(at_work.map(|link| (link.id, 0)));
@@ -92,10 +96,17 @@ fn choose(shared: &Shared, limits: &mut [(SpaceId, u32)], most: usize) -> Vec<(S
     victims
 }
 
-/// Whether a space is taking pages away already.
+/// Whether a space is taking pages away already, and is going to say so: its process may be stopped.
 fn is_at_work(link: &Arc<Link>, takers: &[Taker]) -> bool {
-    let is_free = takers.iter().any(|taker| Arc::ptr_eq(&taker.link, link));
-    !is_free && !link.ended.load(Ordering::Acquire) && lock(&link.take).agent.is_some()
+    if takers.iter().any(|taker| Arc::ptr_eq(&taker.link, link))
+        || link.ended.load(Ordering::Acquire)
+    {
+        return false;
+    }
+    let take = lock(&link.take);
+    let is_overdue =
+        !take.in_flight.is_empty() && take.sent.is_some_and(|sent| sent.elapsed() > OVERDUE);
+    take.agent.is_some() && !is_overdue
 }
 
 /// Claims the right to send a command to an idle space with room in its ring.
@@ -162,6 +173,7 @@ fn send(shared: &Shared, taker: &Taker, pages: &[PageNo], clock: &mut Stopwatch)
     );
     shared.meters.take_commands.add(1);
     clock.lap_each(EvictionPart::Choose, pages.len());
+    take.sent = Some(Instant::now());
     take.sent_ticks = shared.profile.as_ref().map_or(0, |_| ticks());
     let sent = taker
         .agent

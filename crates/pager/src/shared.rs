@@ -312,7 +312,9 @@ pub struct TakeState {
     pub agent: Option<AgentLink>,
     /// Pages and ring frames of the command under way.
     pub in_flight: Vec<(PageNo, u32)>,
-    /// When it was sent, for a profile.
+    /// When the last was sent.
+    pub sent: Option<Instant>,
+    /// The same, for a profile.
     pub sent_ticks: u64,
     /// A command is being made.
     pub reserved: bool,

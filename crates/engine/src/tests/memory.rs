@@ -1,6 +1,6 @@
 //! Watermarks, the memory equation, and the order in which pages are chosen.
 
-use pleat_types::{PageNo, PageRange};
+use pleat_types::{PageNo, PageRange, SpaceId};
 
 use super::script::{settings, Script};
 use crate::{FaultAnswer, FillPlan, Refusal, Settings};
@@ -154,29 +154,60 @@ fn the_oldest_pages_are_chosen_first_over_all_spaces() {
     assert_eq!(pages, [1, 3, 4, 6]);
 }
 
-#[test]
-fn pages_of_files_wait_for_far_older_ones_of_programs_unless_memory_is_short() {
+/// Whose the six pages chosen are: `true` for the other's, of which the program at work has older ones, by far and not so
+/// far, and where memory is short.
+fn chosen_beside_one_at_work(
+    add: impl Fn(&mut Script) -> SpaceId,
+    touch: impl Fn(&mut Script, SpaceId, PageRange),
+) -> [Vec<bool>; 3] {
     let mut script = script();
-    let (program, file) = (script.space, script.engine.add_file());
+    let (program, other) = (script.space, add(&mut script));
     let fill = |script: &mut Script, from| {
         let pages = PageRange::new(PageNo(from), 30);
         script.engine.filled(program, pages);
     };
     let choose = |script: &mut Script| -> Vec<bool> {
         let mut chosen = Vec::new();
-        let takers = [(program, 2), (file, 9)];
+        let takers = [(program, 2), (other, 9)];
         script.engine.choose_victims(&takers, 6, &mut chosen);
-        chosen.iter().map(|(space, _)| *space == file).collect()
+        chosen.iter().map(|(space, _)| *space == other).collect()
     };
     fill(&mut script, 0);
-    script.engine.read_done(file, PageRange::new(PageNo(0), 5));
-    assert_eq!(choose(&mut script), [false, false]);
-    // Used as long ago, to within a factor: the program's room is no reason to wait.
+    touch(&mut script, other, PageRange::new(PageNo(0), 5));
+    let far = choose(&mut script);
     fill(&mut script, 100);
-    assert_eq!(choose(&mut script), [false, false, true, true, true, true]);
-    script.engine.read_done(file, PageRange::new(PageNo(10), 5));
+    let near = choose(&mut script);
+    touch(&mut script, other, PageRange::new(PageNo(10), 5));
     script.engine.measured(200 * 4096);
-    assert_eq!(choose(&mut script), [false, false, true, true, true, true]);
+    [far, near, choose(&mut script)]
+}
+
+const WITH_THE_OTHER: [bool; 6] = [false, false, true, true, true, true];
+
+#[test]
+fn pages_of_files_wait_for_far_older_ones_of_programs_unless_memory_is_short() {
+    let chosen = chosen_beside_one_at_work(
+        |script| script.engine.add_file(),
+        |script, file, pages| script.engine.read_done(file, pages),
+    );
+    assert_eq!(
+        chosen,
+        [&[false; 2][..], &WITH_THE_OTHER, &WITH_THE_OTHER].map(Vec::from)
+    );
+}
+
+#[test]
+fn a_program_keeps_its_young_pages_while_one_with_far_older_is_at_work() {
+    let chosen = chosen_beside_one_at_work(
+        |script| script.engine.add_space(),
+        |script, space, pages| {
+            script.engine.filled(space, pages);
+        },
+    );
+    assert_eq!(
+        chosen,
+        [&[false; 2][..], &WITH_THE_OTHER, &WITH_THE_OTHER].map(Vec::from)
+    );
 }
 
 #[test]
