@@ -42,6 +42,12 @@ impl Machine {
         self.compiled(&BUILT, "grow", &[self.program("grow.c")])
     }
 
+    /// The small process beside a large one, as [`Machine::torture`].
+    pub fn beside(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "beside", &[self.program("beside.c")])
+    }
+
     /// The program with a userfaultfd of its own, as [`Machine::torture`].
     pub fn refused(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();

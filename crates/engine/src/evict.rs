@@ -10,7 +10,7 @@ use pleat_types::{PageNo, SpaceId, StagingSlot, PAGE_SIZE};
 
 use crate::bodies::{BodyState, Home};
 use crate::residents::{Manner, PASSES_MAX};
-use crate::space::{Space, Subject};
+use crate::space::Subject;
 use crate::table::PageState;
 use crate::{BodyId, Engine, Refusal, WayOut};
 
@@ -207,15 +207,22 @@ impl Engine {
         space.oldest(&mut self.cache.clock, manner)
     }
 
-    /// The stamp by which a page is compared with others: pages of files may count as older than
-    /// they are (douglis93, section 4.2).
+    /// The stamp by which a page is compared with others: those of programs that use all they have may count as
+    /// younger than they are (`heat.rs`), pages of files as older (douglis93, section 4.2).
     fn rank(&self, space: SpaceId, stamp: u64) -> u64 {
-        let percent = self.cache.sizing.file_age_percent();
-        let by_file = |space: &Space| space.backed == Backed::ByFile;
-        if percent == 100 || !self.spaces.get(&space).is_some_and(by_file) {
+        let Some(space) = self.spaces.get(&space) else {
             return stamp;
-        }
+        };
+        let percent = self.cache.sizing.file_age_percent();
         let now = self.cache.clock;
+        match space.backed {
+            // Uses of files are seen: pages beside them are not to be the younger for what is guessed.
+            Backed::BySwap if self.lives.is_some() && !self.cache.has_files => {
+                return space.heat.stamp(stamp);
+            }
+            Backed::ByFile if percent != 100 => {}
+            _ => return stamp,
+        }
         now.saturating_sub((now - stamp) * percent / 100)
     }
 
@@ -346,6 +353,9 @@ impl Engine {
                 let body = space.give_up_copy(page).expect("a clean page has a copy");
                 let used_at = space.table.get(page).stamp();
                 space.change(page, PageState::Away(body), &mut self.pages);
+                space
+                    .heat
+                    .left(1, self.cache.clock, self.cache.oldest_age());
                 self.cache.begin_count(body, used_at);
             }
             Backed::ByFile => {
@@ -416,6 +426,10 @@ impl Engine {
             space.strike(page);
             space.change(page, PageState::Away(body), &mut self.pages);
         }
+        let count = pages.len() as u32;
+        space
+            .heat
+            .left(count, self.cache.clock, self.cache.oldest_age());
         if backed == Backed::ByFile {
             assert!(is_clean, "{id:?} {page:?} was changed and not written back");
             self.cache.bodies.set_home(body, Home { space: id, page });

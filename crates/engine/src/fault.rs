@@ -321,6 +321,10 @@ impl Engine {
                 false => space.hold(page, body),
             }
         }
+        if came != Came::Beside {
+            let (now, age) = (cache.clock, cache.oldest_age());
+            space.heat.returned(left_at, now, age);
+        }
         if came != Came::Wanted {
             cache.totals.prefetched_pages += 1;
             if came == Came::InRun {

@@ -60,6 +60,7 @@ mod evict;
 mod fault;
 mod files;
 mod ghosts;
+mod heat;
 mod landing;
 mod lives;
 mod order;

@@ -263,6 +263,12 @@ impl Cache {
         self.totals.clean_off_pages += u64::from(self.admission.clean_is_off());
     }
 
+    /// For how long the oldest page of a program was there, of those looked at last.
+    pub(crate) fn oldest_age(&self) -> u64 {
+        let oldest = self.outside.oldest_anonymous;
+        oldest.map_or(0, |stamp| self.clock.saturating_sub(stamp))
+    }
+
     fn end_count(&mut self, body: BodyId) {
         if let Some(left_at) = self.bodies.end_count(body) {
             self.away.remove(left_at);

@@ -13,6 +13,7 @@ use pleat_types::{PageNo, PageRange};
 
 use crate::blocks::{Habit, OpenVisits};
 use crate::copies::Copies;
+use crate::heat::Heat;
 use crate::residents::{Manner, Residents};
 use crate::scouts::Time;
 use crate::streams::Streams;
@@ -91,6 +92,7 @@ pub(crate) struct Space {
     pub(crate) copies: Copies,
     pub(crate) table: PageTable,
     pub(crate) residents: Residents,
+    pub(crate) heat: Heat,
     pub(crate) streams: Streams,
     /// What is usual in its blocks.
     pub(crate) habit: Habit,
@@ -111,6 +113,7 @@ impl Space {
             copies: Copies::default(),
             table: PageTable::default(),
             residents: Residents::default(),
+            heat: Heat::default(),
             streams: Streams::default(),
             habit: Habit::default(),
             visits: OpenVisits::default(),
