@@ -98,6 +98,8 @@ int main(int argc, char **argv)
 	pid_t child = fork();
 	if (child == 0)
 		be_large(large, full[1]);
+	/* Or a child that dies would be waited for. */
+	close(full[1]);
 	uint64_t *area = filled(small);
 	char told;
 	if (child < 0 || read(full[0], &told, 1) != 1)

@@ -218,12 +218,11 @@ impl Engine {
         match space.backed {
             // Uses of files are seen: pages beside them are not to be the younger for what is guessed.
             Backed::BySwap if self.lives.is_some() && !self.cache.has_files => {
-                return space.heat.stamp(stamp);
+                space.heat.stamp(stamp)
             }
-            Backed::ByFile if percent != 100 => {}
-            _ => return stamp,
+            Backed::ByFile if percent != 100 => now.saturating_sub((now - stamp) * percent / 100),
+            _ => stamp,
         }
-        now.saturating_sub((now - stamp) * percent / 100)
     }
 
     /// Tells the cache how old the oldest pages outside are.

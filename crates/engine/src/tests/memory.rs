@@ -175,6 +175,7 @@ fn chosen_beside_one_at_work(
     fill(&mut script, 0);
     touch(&mut script, other, PageRange::new(PageNo(0), 5));
     let far = choose(&mut script);
+    // Used as long ago, to within a factor: the program's room is no reason to wait.
     fill(&mut script, 100);
     let near = choose(&mut script);
     touch(&mut script, other, PageRange::new(PageNo(10), 5));
