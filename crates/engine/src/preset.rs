@@ -22,8 +22,8 @@ pub struct Preset {
     pub write_out: WriteOut,
     /// A page takes a whole number of fragments of so many bytes in the swap file.
     pub fragment_bytes: u32,
-    /// Most bytes written at once.
-    pub cluster_bytes: u32,
+    /// Most bytes written at once; `None`: as many as suit the budget.
+    pub cluster_bytes: Option<u32>,
     /// What becomes free at once in the swap file.
     pub unit: SwapUnit,
     /// Whether a page may begin in one block of the swap file and end in the next.
@@ -58,7 +58,7 @@ struct Line {
 #[derive(Clone, Copy)]
 struct Division {
     fragment_bytes: u32,
-    cluster_bytes: u32,
+    cluster_bytes: Option<u32>,
     unit: SwapUnit,
     ahead_max: u32,
     virtual_percent: Option<u32>,
@@ -67,16 +67,22 @@ struct Division {
 /// One page in each block, blocks written together where that is possible.
 const BLOCKS: Division = Division {
     fragment_bytes: 4096,
-    cluster_bytes: 128 << 10,
+    cluster_bytes: Some(128 << 10),
     unit: SwapUnit::Block,
     ahead_max: 1,
     virtual_percent: None,
 };
 
+/// The largest cluster that suits a budget: this part of it, one in so many, rounded down to a power of two. Several
+/// buffers of that size are in use at once, and they are part of the budget.
+const CLUSTER_PART: u64 = 512;
+const CLUSTER_MIN: u64 = 64 << 10;
+const CLUSTER_MAX: u64 = 256 << 10;
+
 /// Pages without padding in large clusters, read back together when that pays.
 const CLUSTERS: Division = Division {
     fragment_bytes: 1,
-    cluster_bytes: 256 << 10,
+    cluster_bytes: None,
     unit: SwapUnit::Cluster,
     ahead_max: 256,
     virtual_percent: None,
@@ -115,7 +121,7 @@ const PRESETS: [Line; 8] = [
         write_out: WriteOut::Ahead { clean_percent: 10 },
         file: Division {
             fragment_bytes: 1024,
-            cluster_bytes: 32 << 10,
+            cluster_bytes: Some(32 << 10),
             ahead_max: 1,
             ..CLUSTERS
         },
@@ -129,7 +135,7 @@ const PRESETS: [Line; 8] = [
             threshold_percent: 50,
         },
         file: Division {
-            cluster_bytes: 1 << 20,
+            cluster_bytes: Some(1 << 20),
             virtual_percent: Some(200),
             ..BLOCKS
         },
@@ -243,7 +249,7 @@ impl Preset {
                     _ => SwapUnit::Cluster,
                 };
             }
-            "cluster" => self.cluster_bytes = number(4096, 16 << 20)?,
+            "cluster" => self.cluster_bytes = Some(number(4096, 16 << 20)?),
             "spans" => self.spans_blocks = number(0, 1)? == 1,
             "ahead" => self.ahead_max = number(1, 4096)?,
             "virtual" => self.virtual_percent = Some(number(100, 1600)?),
@@ -293,12 +299,26 @@ impl Preset {
         })
     }
 
-    /// The swap file as it divides it, of at most so many bytes, where the driver adds `overhead_bytes`
-    /// to each page.
-    pub fn swap(&self, max_bytes: Option<u64>, overhead_bytes: u32) -> SwapSettings {
+    /// Most bytes written to the swap file at once, beside memory of this budget.
+    pub fn cluster_bytes(&self, budget_bytes: u64) -> u32 {
+        let suits = || {
+            let part = (budget_bytes / CLUSTER_PART).clamp(CLUSTER_MIN, CLUSTER_MAX);
+            1 << part.ilog2()
+        };
+        self.cluster_bytes.unwrap_or_else(suits)
+    }
+
+    /// The swap file as it divides it beside memory of this budget, of at most `max_bytes`, where the driver adds
+    /// `overhead_bytes` to each page.
+    pub fn swap(
+        &self,
+        budget_bytes: u64,
+        max_bytes: Option<u64>,
+        overhead_bytes: u32,
+    ) -> SwapSettings {
         SwapSettings {
             fragment_bytes: self.fragment_bytes,
-            cluster_bytes: self.cluster_bytes,
+            cluster_bytes: self.cluster_bytes(budget_bytes),
             unit: match self.write_out {
                 WriteOut::Buffers { .. } => SwapUnit::Block,
                 _ => self.unit,
@@ -380,6 +400,17 @@ mod tests {
         assert_eq!(parts, ["cells1", "aggressive", "onlyswap"]);
         assert_eq!((found.run_max, found.name.as_str()), (4, text));
         assert_eq!(found.codec, preset("castro03").unwrap().codec);
+    }
+
+    #[test]
+    fn clusters_suit_the_budget_where_nothing_else_is_said() {
+        let sizes = |name: &str| {
+            let preset = preset(name).unwrap();
+            [8, 50, 100, 150, 4096].map(|mib| preset.cluster_bytes(mib << 20) >> 10)
+        };
+        assert_eq!(sizes("pleat"), [64, 64, 128, 256, 256]);
+        assert_eq!(sizes("douglis93"), [32; 5], "section 4.3 of the paper");
+        assert_eq!(sizes("pleat/cluster=1048576"), [1024; 5]);
     }
 
     #[test]

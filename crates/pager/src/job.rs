@@ -301,7 +301,10 @@ fn make_engine(job: &Job, store: Option<&SwapStore>) -> Result<Engine, RunError>
         reserve_bytes: reserve,
         floor_bytes: floor_bytes(job.budget_bytes),
         run_max: job.run_max(),
-        swap: store.map(|store| job.preset.swap(swap_max, store.seal.overhead_bytes())),
+        swap: store.map(|store| {
+            let overhead_bytes = store.seal.overhead_bytes();
+            job.preset.swap(job.budget_bytes, swap_max, overhead_bytes)
+        }),
         // Nobody tells when a program writes to a page.
         tracks_writes: false,
         write_out: job.preset.write_out,

@@ -144,7 +144,7 @@ impl Filler {
             reserve_bytes: budget_bytes / 16,
             floor_bytes: 0,
             run_max: 1,
-            swap: Some(preset.swap(None, SEALED_BYTES)),
+            swap: Some(preset.swap(bytes, None, SEALED_BYTES)),
             tracks_writes: false,
             write_out: preset.write_out,
             brings_neighbours: false,

@@ -169,7 +169,7 @@ fn engine(preset: &Preset, setup: &Setup) -> Result<Engine, String> {
         ),
         floor_bytes: 0,
         run_max: preset.run_max,
-        swap: Some(preset.swap(None, 0)),
+        swap: Some(preset.swap(memory_bytes, None, 0)),
         tracks_writes: host(setup, preset) != Host::Run,
         write_out: preset.write_out,
         brings_neighbours: false,
@@ -187,7 +187,7 @@ fn reserve_bytes(memory_bytes: u64) -> u64 {
 fn costs(machine: &Machine, setup: &Setup, preset: &Preset) -> Result<Costs, String> {
     let host = host(setup, preset);
     let writing = setup.memory_bytes / WRITING_SHARE;
-    let clusters = writing / u64::from(preset.cluster_bytes);
+    let clusters = writing / u64::from(preset.cluster_bytes(setup.memory_bytes));
     Ok(Costs {
         paging: machine.cpu.paging(host),
         sees_uses: host != Host::Run,

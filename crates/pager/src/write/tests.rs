@@ -58,7 +58,7 @@ fn shared(name: &str, backing: Arc<dyn Backing>, max_bytes: Option<u64>) -> Shar
         reserve_bytes: BUDGET / 16,
         floor_bytes: 0,
         run_max: preset.run_max,
-        swap: Some(preset.swap(max_bytes, seal.overhead_bytes())),
+        swap: Some(preset.swap(BUDGET, max_bytes, seal.overhead_bytes())),
         tracks_writes: false,
         write_out: preset.write_out,
         brings_neighbours: true,
