@@ -272,7 +272,12 @@ impl Space {
                     self.fill_plan(fault)
                 }
             }
-            FaultAnswer::Read => return self.read_planned().map(|read| Some(Later::Reading(read))),
+            FaultAnswer::Read => {
+                let read = self.read_planned();
+                // Asking the device for a page is part of waiting for it.
+                self.clock.lap(FaultPart::SwapRead);
+                return read.map(|read| Some(Later::Reading(read)));
+            }
             FaultAnswer::Wait => return Ok(Some(Later::Leaving)),
             FaultAnswer::NoMemory => return Ok(Some(Later::Memory)),
         };
