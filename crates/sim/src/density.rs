@@ -17,6 +17,8 @@ const PAGES_MIN: usize = 16384;
 /// Memory is this part of the pages.
 const MEMORY_SHARE: u64 = 8;
 const MEMORY_MIN: u64 = 1 << 20;
+/// Clusters are those of a job with so much memory, however few pages are sent.
+const JOB_BYTES: u64 = 1 << 30;
 /// What `pleat run` adds to each page in the file, where there is room: it is encrypted.
 const SEALED_BYTES: u32 = 16;
 /// Pages taken in one go.
@@ -144,7 +146,7 @@ impl Filler {
             reserve_bytes: budget_bytes / 16,
             floor_bytes: 0,
             run_max: 1,
-            swap: Some(preset.swap(bytes, None, SEALED_BYTES)),
+            swap: Some(preset.swap(JOB_BYTES, None, SEALED_BYTES)),
             tracks_writes: false,
             write_out: preset.write_out,
             brings_neighbours: false,
