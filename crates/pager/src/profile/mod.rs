@@ -75,7 +75,7 @@ parts! { FaultPart, FaultParts,
     leaving = Leaving,
     /// Put off until memory was free.
     memory = Memory,
-    /// Put off until the swap file was read.
+    /// Asking for the page in the swap file, and put off until it was read.
     swap_read = SwapRead,
     /// Put off until a mapped file was read.
     file_read = FileRead,
