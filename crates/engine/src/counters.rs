@@ -41,7 +41,7 @@ pub struct Counters {
     pub payload_bytes: u64,
     /// Bytes of page frames the compressed cache holds now.
     pub store_frames_bytes: u64,
-    /// Bytes of the compressed cache's tables now.
+    /// Bytes of the compressed cache's tables now, and of frames that it is about to give back to the system.
     pub store_metadata_bytes: u64,
     /// Bytes now in the engine's own tables: page tables, contents that are away, ghosts.
     pub engine_metadata_bytes: u64,

@@ -1,11 +1,15 @@
 //! Memory for layouts: one big reserved mapping that never moves, handed out in runs of contiguous
-//! frames and returned to the system as soon as it is released.
+//! frames and returned to the system as soon as it is released, or soon after, with others: a system call for
+//! a few frames interrupts each other CPU on which a thread of this process runs, which takes longer than all the
+//! rest of it (20 us in a virtual machine).
 //!
 //! The only file of the crate with unsafe code. Every access is bounds-checked against the
 //! reservation; what a run holds, and which frames of it are in use, is the layout's business.
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use pleat_types::PAGE_SIZE;
@@ -14,6 +18,9 @@ use crate::slab::grow_gently;
 
 /// Reserved beyond twice the budget, so that small budgets have room for partly used runs.
 const RESERVE_EXTRA_BYTES: usize = 256 << 20;
+
+/// At most so many bytes of frames are to be released soon.
+const SOON_BYTES_MAX: usize = 64 * PAGE_SIZE;
 
 /// A reserved range of addresses. Frames take memory from their first write until they are
 /// released; released frames read as zeros.
@@ -27,6 +34,10 @@ pub(crate) struct Arena {
     runs_seen: u32,
     /// Runs handed out before and given back since.
     runs_free: Vec<u32>,
+    /// Frames to be released soon: nobody reads them, and nobody writes them before [`Arena::keep`].
+    soon: Vec<Range<usize>>,
+    /// This process, where the system releases many ranges at once.
+    process: Option<OwnedFd>,
 }
 
 // SAFETY: the mapping belongs to this value alone and is reached only through `&self` and
@@ -53,6 +64,8 @@ impl Arena {
             runs_max,
             runs_seen: 0,
             runs_free: Vec::new(),
+            soon: Vec::new(),
+            process: this_process(),
         })
     }
 
@@ -75,6 +88,7 @@ impl Arena {
 
     /// Takes back a run; its memory goes to the system now.
     pub(crate) fn give_back_run(&mut self, run: u32) {
+        self.keep(self.run_at(run), self.run_bytes);
         self.release(self.run_at(run), self.run_bytes);
         grow_gently(&mut self.runs_free);
         self.runs_free.push(run);
@@ -97,6 +111,87 @@ impl Arena {
         assert_eq!(result, 0, "madvise: {}", io::Error::last_os_error());
     }
 
+    /// As [`Arena::release`], with others as soon as there are more than `most_bytes` of them, or of 256 KiB. Until then the frames hold memory, and what they read as is not defined. Before one of
+    /// them is written again it must be taken back, by [`Arena::keep`].
+    pub(crate) fn release_soon(&mut self, at: usize, len: usize, most_bytes: usize) {
+        assert!(at.is_multiple_of(PAGE_SIZE) && len.is_multiple_of(PAGE_SIZE));
+        self.checked(at, len);
+        debug_assert!(!self.is_leaving(at, len), "released twice");
+        self.soon.push(at..at + len);
+        if self.leaving_bytes() > most_bytes.min(SOON_BYTES_MAX) {
+            self.release_all();
+        }
+    }
+
+    /// The frames of a range are not to be released soon, as far as any of them were.
+    pub(crate) fn keep(&mut self, at: usize, len: usize) {
+        let mut nth = 0;
+        while nth < self.soon.len() {
+            let Range { start, end } = self.soon[nth];
+            if end <= at || at + len <= start {
+                nth += 1;
+                continue;
+            }
+            self.soon.swap_remove(nth);
+            // What is left of it lies outside, and so is passed over when its turn comes.
+            let left = [start..at.max(start), (at + len).min(end)..end];
+            self.soon
+                .extend(left.into_iter().filter(|rest| !rest.is_empty()));
+        }
+    }
+
+    /// Releases what was to be released soon.
+    fn release_all(&mut self) {
+        let soon = std::mem::take(&mut self.soon);
+        if !self.release_at_once(&soon) {
+            soon.iter()
+                .for_each(|range| self.release(range.start, range.len()));
+        }
+        self.soon = soon;
+        self.soon.clear();
+    }
+
+    /// Whether the system has released all these ranges with one call. Where it did not it may have released some.
+    fn release_at_once(&mut self, ranges: &[Range<usize>]) -> bool {
+        let Some(process) = &self.process else {
+            return false;
+        };
+        let of = |range: &Range<usize>| libc::iovec {
+            iov_base: self.checked(range.start, range.len()).cast(),
+            iov_len: range.len(),
+        };
+        let vector: Vec<libc::iovec> = ranges.iter().map(of).collect();
+        // SAFETY: the ranges lie in the mapping that this value owns, and `&mut self` means that no slice of it is
+        // alive. The process is the one that has made this value: the keeper, its only copy, never comes here.
+        let released = unsafe {
+            libc::syscall(
+                libc::SYS_process_madvise,
+                process.as_raw_fd(),
+                vector.as_ptr(),
+                vector.len(),
+                libc::MADV_DONTNEED,
+                0,
+            )
+        };
+        let is_done = usize::try_from(released).is_ok_and(|bytes| bytes == bytes_of(ranges));
+        if released < 0 {
+            // Kernels before 6.13 do not; nor do some containers.
+            self.process = None;
+        }
+        is_done
+    }
+
+    fn is_leaving(&self, at: usize, len: usize) -> bool {
+        self.soon
+            .iter()
+            .any(|range| range.start < at + len && at < range.end)
+    }
+
+    /// Bytes of frames that still hold memory, but not for long.
+    pub(crate) fn leaving_bytes(&self) -> usize {
+        bytes_of(&self.soon)
+    }
+
     /// The `len` bytes from `at` on.
     pub(crate) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         let start = self.checked(at, len);
@@ -107,6 +202,7 @@ impl Arena {
 
     /// Writes `bytes` at `at`.
     pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
+        debug_assert!(!self.is_leaving(at, bytes.len()), "written, but not kept");
         let start = self.checked(at, bytes.len());
         // SAFETY: in bounds; `bytes` cannot lie in the arena, which is borrowed exclusively.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len()) }
@@ -114,14 +210,17 @@ impl Arena {
 
     /// Copies `len` bytes to `to` from `from`; the two may overlap.
     pub(crate) fn copy(&mut self, from: usize, to: usize, len: usize) {
+        debug_assert!(!self.is_leaving(to, len), "written, but not kept");
         let (source, dest) = (self.checked(from, len), self.checked(to, len));
         // SAFETY: both ranges are in bounds, and `ptr::copy` allows overlap.
         unsafe { ptr::copy(source, dest, len) }
     }
 
-    /// Bytes of tables.
+    /// Bytes of tables, and of frames that are to be released soon.
     pub(crate) fn metadata_bytes(&self) -> usize {
         self.runs_free.capacity() * size_of::<u32>()
+            + self.soon.capacity() * size_of::<Range<usize>>()
+            + self.leaving_bytes()
     }
 
     /// The address of `at`, once `at..at + len` is known to be in the reservation.
@@ -137,6 +236,19 @@ impl Drop for Arena {
         // SAFETY: the mapping made in `new`, of this length; nothing borrows from it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.reserved_bytes) };
     }
+}
+
+fn bytes_of(ranges: &[Range<usize>]) -> usize {
+    ranges.iter().map(Range::len).sum()
+}
+
+/// This process, for calls that want to be told which; closed when it calls exec.
+fn this_process() -> Option<OwnedFd> {
+    // SAFETY: numbers only.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
+    let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0)?;
+    // SAFETY: a descriptor just made, which nobody else has.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Maps `len` bytes that take no memory yet, without huge pages: a huge page would hold memory
@@ -193,6 +305,72 @@ mod tests {
         assert_eq!(arena.bytes(at + PAGE_SIZE - 1, 2), [0, 7]);
         arena.give_back_run(run);
         assert_eq!(resident(&arena, 8), 0);
+    }
+
+    /// A run of eight frames, all written.
+    fn written(arena: &mut Arena) -> usize {
+        let run = arena.take_run().expect("room");
+        let at = arena.run_at(run);
+        arena.write(at, &[7; 8 * PAGE_SIZE]);
+        at
+    }
+
+    #[test]
+    fn what_is_released_soon_goes_once_it_is_too_much() {
+        let mut arena = Arena::new(1 << 20, 8).expect("reserve");
+        let at = written(&mut arena);
+        arena.release_soon(at + 6 * PAGE_SIZE, 2 * PAGE_SIZE, 3 * PAGE_SIZE);
+        assert_eq!(resident(&arena, 8), 8);
+        assert_eq!(arena.leaving_bytes(), 2 * PAGE_SIZE);
+        arena.release_soon(at + PAGE_SIZE, 2 * PAGE_SIZE, 3 * PAGE_SIZE);
+        assert_eq!(arena.leaving_bytes(), 0);
+        assert_eq!(resident(&arena, 8), 4);
+        for frame in 0..8 {
+            let is_left = ![1, 2, 6, 7].contains(&frame);
+            let first = arena.bytes(at + frame * PAGE_SIZE, 1)[0];
+            assert_eq!(first == 7, is_left, "frame {frame}");
+        }
+    }
+
+    #[test]
+    fn frames_that_are_kept_do_not_go_with_the_others() {
+        for process in [this_process(), None] {
+            let mut arena = Arena::new(1 << 20, 8).expect("reserve");
+            arena.process = process;
+            let at = written(&mut arena);
+            arena.release_soon(at, 6 * PAGE_SIZE, 7 * PAGE_SIZE);
+            arena.keep(at + PAGE_SIZE, PAGE_SIZE);
+            arena.keep(at + 4 * PAGE_SIZE, 4 * PAGE_SIZE);
+            assert_eq!(arena.leaving_bytes(), 3 * PAGE_SIZE);
+            arena.write(at + PAGE_SIZE, &[8; PAGE_SIZE]);
+            arena.release_all();
+            let firsts: Vec<u8> = (0..8)
+                .map(|frame| arena.bytes(at + frame * PAGE_SIZE, 1)[0])
+                .collect();
+            assert_eq!(firsts, [0, 8, 0, 0, 7, 7, 7, 7]);
+        }
+    }
+
+    #[test]
+    fn a_run_given_back_is_not_released_again_when_it_is_in_use() {
+        let mut arena = Arena::new(1 << 20, 8).expect("reserve");
+        let at = written(&mut arena);
+        arena.release_soon(at, 2 * PAGE_SIZE, 7 * PAGE_SIZE);
+        arena.give_back_run((at / (8 * PAGE_SIZE)) as u32);
+        assert_eq!((arena.leaving_bytes(), resident(&arena, 8)), (0, 0));
+        assert_eq!(written(&mut arena), at);
+        arena.release_all();
+        assert_eq!(resident(&arena, 8), 8);
+    }
+
+    #[test]
+    #[should_panic(expected = "not kept")]
+    #[cfg(debug_assertions)]
+    fn a_frame_that_is_to_go_must_be_kept_before_it_is_written() {
+        let mut arena = Arena::new(1 << 20, 8).expect("reserve");
+        let at = written(&mut arena);
+        arena.release_soon(at, PAGE_SIZE, 7 * PAGE_SIZE);
+        arena.write(at, &[1]);
     }
 
     #[test]

@@ -50,6 +50,9 @@ const SLACK_FRAMES_MAX: u32 = 16;
 /// part of the frames as slack: 1/64. A store at its limit would else use up all slack, and
 /// every third insertion would move a frame, which costs two system calls' worth of time.
 const RESERVE_SHIFT: u32 = 6;
+/// Frames given back go to the system together once they are this part of those held: 1/256. That many hold memory
+/// for nothing meanwhile, unless their bin grows again.
+const SOON_SHIFT: u32 = 8;
 /// A bin keeps this part of its slots as holes: 1/128. With 64 MiB a seventh of the removals still
 /// move an item then, with 256 MiB a fourteenth; with 1/32 it would be a fourteenth and a twentieth,
 /// but a store that shrinks would hold up to 1.4 % more ...
@@ -194,8 +197,11 @@ impl Bins {
         if needs_chunk {
             self.push_chunk(index)?;
         }
-        self.bins[index].backed += missing;
-        self.bins[index].frames += missing;
+        let bin = &mut self.bins[index];
+        let at = self.arena.run_at(bin.chunk) + bin.backed as usize * PAGE_SIZE;
+        self.arena.keep(at, missing as usize * PAGE_SIZE);
+        bin.backed += missing;
+        bin.frames += missing;
         self.frames += u64::from(missing);
         Ok(())
     }
@@ -246,7 +252,9 @@ impl Bins {
         bin.frames -= frames;
         self.frames -= u64::from(frames);
         let at = self.arena.run_at(bin.chunk) + bin.backed as usize * PAGE_SIZE;
-        self.arena.release(at, frames as usize * PAGE_SIZE);
+        let soon_max = (self.frames >> SOON_SHIFT) as usize * PAGE_SIZE;
+        self.arena
+            .release_soon(at, frames as usize * PAGE_SIZE, soon_max);
         self.count_spare(index);
     }
 

@@ -28,7 +28,8 @@ pub struct Usage {
     pub payload_bytes: u64,
     /// Bytes of the frames held, empty space and fragmentation included.
     pub frames_bytes: u64,
-    /// Bytes of tables that describe the frames and items.
+    /// Bytes of tables that describe the frames and items, and of frames given back that the system has not
+    /// got yet.
     pub metadata_bytes: u64,
     /// Cells compacted so far (castro03: all items moved to the front of their cell).
     pub compactions: u64,
