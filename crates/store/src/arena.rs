@@ -9,7 +9,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 
 use pleat_types::PAGE_SIZE;
@@ -21,6 +20,8 @@ const RESERVE_EXTRA_BYTES: usize = 256 << 20;
 
 /// At most so many bytes of frames are to be released soon.
 const SOON_BYTES_MAX: usize = 64 * PAGE_SIZE;
+/// The caller itself, in place of a descriptor of a process (PIDFD_SELF_THREAD in linux/pidfd.h).
+const PIDFD_SELF: i32 = -10_000;
 
 /// A reserved range of addresses. Frames take memory from their first write until they are
 /// released; released frames read as zeros.
@@ -36,8 +37,8 @@ pub(crate) struct Arena {
     runs_free: Vec<u32>,
     /// Frames to be released soon: nobody reads them, and nobody writes them before [`Arena::keep`].
     soon: Vec<Range<usize>>,
-    /// This process, where the system releases many ranges at once.
-    process: Option<OwnedFd>,
+    /// The system has not refused to release many ranges at once.
+    many_at_once: bool,
 }
 
 // SAFETY: the mapping belongs to this value alone and is reached only through `&self` and
@@ -65,7 +66,7 @@ impl Arena {
             runs_seen: 0,
             runs_free: Vec::new(),
             soon: Vec::new(),
-            process: this_process(),
+            many_at_once: true,
         })
     }
 
@@ -111,8 +112,9 @@ impl Arena {
         assert_eq!(result, 0, "madvise: {}", io::Error::last_os_error());
     }
 
-    /// As [`Arena::release`], with others as soon as there are more than `most_bytes` of them, or of 256 KiB. Until then the frames hold memory, and what they read as is not defined. Before one of
-    /// them is written again it must be taken back, by [`Arena::keep`].
+    /// As [`Arena::release`], but together with others, once these frames come to more than `most_bytes` or
+    /// 256 KiB. Until then they hold memory, and what they read as is not defined. Before one of them is written
+    /// again it must be taken back, by [`Arena::keep`].
     pub(crate) fn release_soon(&mut self, at: usize, len: usize, most_bytes: usize) {
         assert!(at.is_multiple_of(PAGE_SIZE) && len.is_multiple_of(PAGE_SIZE));
         self.checked(at, len);
@@ -147,38 +149,33 @@ impl Arena {
             soon.iter()
                 .for_each(|range| self.release(range.start, range.len()));
         }
-        self.soon = soon;
-        self.soon.clear();
     }
 
     /// Whether the system has released all these ranges with one call. Where it did not it may have released some.
     fn release_at_once(&mut self, ranges: &[Range<usize>]) -> bool {
-        let Some(process) = &self.process else {
+        if !self.many_at_once {
             return false;
-        };
+        }
         let of = |range: &Range<usize>| libc::iovec {
             iov_base: self.checked(range.start, range.len()).cast(),
             iov_len: range.len(),
         };
         let vector: Vec<libc::iovec> = ranges.iter().map(of).collect();
         // SAFETY: the ranges lie in the mapping that this value owns, and `&mut self` means that no slice of it is
-        // alive. The process is the one that has made this value: the keeper, its only copy, never comes here.
+        // alive. The address space is the caller's, so the one that the mapping is in.
         let released = unsafe {
             libc::syscall(
                 libc::SYS_process_madvise,
-                process.as_raw_fd(),
+                PIDFD_SELF,
                 vector.as_ptr(),
                 vector.len(),
                 libc::MADV_DONTNEED,
                 0,
             )
         };
-        let is_done = usize::try_from(released).is_ok_and(|bytes| bytes == bytes_of(ranges));
-        if released < 0 {
-            // Kernels before 6.13 do not; nor do some containers.
-            self.process = None;
-        }
-        is_done
+        // Older kernels do not know the caller by that name, and some containers refuse the call.
+        self.many_at_once = released >= 0;
+        usize::try_from(released).is_ok_and(|bytes| bytes == bytes_of(ranges))
     }
 
     fn is_leaving(&self, at: usize, len: usize) -> bool {
@@ -188,7 +185,7 @@ impl Arena {
     }
 
     /// Bytes of frames that still hold memory, but not for long.
-    pub(crate) fn leaving_bytes(&self) -> usize {
+    fn leaving_bytes(&self) -> usize {
         bytes_of(&self.soon)
     }
 
@@ -240,15 +237,6 @@ impl Drop for Arena {
 
 fn bytes_of(ranges: &[Range<usize>]) -> usize {
     ranges.iter().map(Range::len).sum()
-}
-
-/// This process, for calls that want to be told which; closed when it calls exec.
-fn this_process() -> Option<OwnedFd> {
-    // SAFETY: numbers only.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
-    let fd = i32::try_from(fd).ok().filter(|&fd| fd >= 0)?;
-    // SAFETY: a descriptor just made, which nobody else has.
-    Some(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Maps `len` bytes that take no memory yet, without huge pages: a huge page would hold memory
@@ -334,9 +322,9 @@ mod tests {
 
     #[test]
     fn frames_that_are_kept_do_not_go_with_the_others() {
-        for process in [this_process(), None] {
+        for many_at_once in [true, false] {
             let mut arena = Arena::new(1 << 20, 8).expect("reserve");
-            arena.process = process;
+            arena.many_at_once = many_at_once;
             let at = written(&mut arena);
             arena.release_soon(at, 6 * PAGE_SIZE, 7 * PAGE_SIZE);
             arena.keep(at + PAGE_SIZE, PAGE_SIZE);
@@ -344,6 +332,7 @@ mod tests {
             assert_eq!(arena.leaving_bytes(), 3 * PAGE_SIZE);
             arena.write(at + PAGE_SIZE, &[8; PAGE_SIZE]);
             arena.release_all();
+            assert_eq!(arena.leaving_bytes(), 0);
             let firsts: Vec<u8> = (0..8)
                 .map(|frame| arena.bytes(at + frame * PAGE_SIZE, 1)[0])
                 .collect();

@@ -197,13 +197,20 @@ impl Bins {
         if needs_chunk {
             self.push_chunk(index)?;
         }
+        if missing > 0 {
+            self.back(index, missing);
+        }
+        Ok(())
+    }
+
+    /// The next `frames` of the chunk on top of the bin are to hold memory: perhaps some still do.
+    fn back(&mut self, index: usize, frames: u32) {
         let bin = &mut self.bins[index];
         let at = self.arena.run_at(bin.chunk) + bin.backed as usize * PAGE_SIZE;
-        self.arena.keep(at, missing as usize * PAGE_SIZE);
-        bin.backed += missing;
-        bin.frames += missing;
-        self.frames += u64::from(missing);
-        Ok(())
+        self.arena.keep(at, frames as usize * PAGE_SIZE);
+        bin.backed += frames;
+        bin.frames += frames;
+        self.frames += u64::from(frames);
     }
 
     fn push_chunk(&mut self, index: usize) -> Result<(), Full> {
