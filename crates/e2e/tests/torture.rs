@@ -57,6 +57,7 @@ torture_tests! {
     alarms_interrupt_faults_harmlessly: "sigalrm",
     eight_threads_fault_at_once: "threads",
     threads_fault_at_once_while_mappings_change: "upheaval",
+    threads_drop_pages_that_have_just_come_back: "dropback",
     heap_blocks_keep_their_bytes: "heap",
     deep_stacks_keep_their_frames: "stackdeep",
     locked_memory_keeps_its_bytes: "mlock",

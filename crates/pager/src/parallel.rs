@@ -17,22 +17,32 @@
 //! Helpers wake nobody: threads of the program would begin to run on the helpers' CPUs, and every page
 //! that is taken away later would cost an interrupt there.
 //!
+//! The engine hears of the pages when all are in place ([`FaultBatch::settle`]), from a helper while the threads
+//! wake up and run on the other CPU, or else from the space's thread. Until then they count as away though the program
+//! uses them, as a single page does between its filling and [`Engine::filled`]: nobody chooses them as victims, and what
+//! the program does to them meanwhile (unmap, fork) are events that the space's thread reads later. What is
+//! granted so and not yet counted is bounded by a batch, which `fault_apart` has seen to be free.
+//!
 //! [`Engine::fault_apart`]: pleat_engine::Engine::fault_apart
+//! [`Engine::filled`]: pleat_engine::Engine::filled
 
 use crate::fold::unfold_item;
 use crate::profile::{FaultClock, FaultPart};
 use crate::shared::{lock, Link, Shared};
+use pleat_backing::Fingerprint;
 use pleat_codec::Folder;
 use pleat_engine::{FillItem, FillPlan};
 use pleat_types::{Page, PageNo, PageRange, PAGE_SIZE};
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 use std::time::Instant;
 
-/// Looks for the end of the last fault before the space's thread sleeps until it is called: a helper that does not
+/// Looks for the end of what a helper does before the space's thread sleeps until it is called: a helper that does not
 /// come to its end has lost its CPU.
 const LOOKS: u32 = 20_000;
+/// Looks of a helper for the end of the last fault: who answers it may have lost its CPU, and settles by itself then.
+const HELPER_LOOKS: u32 = 1_000;
 
 /// A fault of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +58,7 @@ pub struct Waiting {
 pub enum Outcome {
     /// Nobody has answered it: it needs more than that.
     Left,
-    /// The page is there; nobody was woken.
+    /// The page is there.
     Filled,
     /// The same, and its neighbours are likely to be wanted.
     FilledBringing,
@@ -63,6 +73,12 @@ pub struct FaultBatch {
     next: AtomicUsize,
     /// So many are ended.
     ended: AtomicUsize,
+    /// What pages are that came back from the swap file and are to be compared.
+    prints: Mutex<Vec<(PageNo, Fingerprint)>>,
+    /// Somebody tells the engine...
+    is_settling: AtomicBool,
+    /// ... and has told it.
+    is_settled: AtomicBool,
     /// Who waits for the last of them.
     owner: Thread,
 }
@@ -76,6 +92,9 @@ impl FaultBatch {
             faults,
             next: AtomicUsize::new(0),
             ended: AtomicUsize::new(0),
+            prints: Mutex::default(),
+            is_settling: AtomicBool::new(false),
+            is_settled: AtomicBool::new(false),
             owner: std::thread::current(),
         }
     }
@@ -88,9 +107,9 @@ impl FaultBatch {
             let Some(fault) = self.faults.get(index) else {
                 return count;
             };
-            let outcome = tools.answer(&self.link, fault);
+            let outcome = tools.answer(self, fault);
             self.outcomes[index].store(outcome as u8, Ordering::Relaxed);
-            // Releases what was done and its outcome to who waits in `join`.
+            // Releases what was done and its outcome to who waits for all.
             let ended = self.ended.fetch_add(1, Ordering::Release) + 1;
             if ended == self.faults.len() {
                 self.owner.unpark();
@@ -99,19 +118,49 @@ impl FaultBatch {
         }
     }
 
-    /// Waits for the end of every fault; somebody has begun with each.
-    fn join(&self) {
-        let is_over = || self.ended.load(Ordering::Acquire) == self.faults.len();
-        for _ in 0..LOOKS {
-            if is_over() {
-                return;
-            }
-            std::hint::spin_loop();
+    fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire) == self.faults.len()
+    }
+
+    /// Waits for something that helpers do and call for.
+    fn join(is_over: impl Fn() -> bool) {
+        if looked_for(LOOKS, &is_over) {
+            return;
         }
         // A call that came before, of this batch or an earlier one, only means one look more.
         while !is_over() {
             std::thread::park();
         }
+    }
+
+    /// Tells the engine what is in place now, once every fault is ended, unless somebody has begun to.
+    fn settle(&self, tools: &mut Tools<'_>) {
+        if self.is_settling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let began = tools.clock.now();
+        let prints = std::mem::take(&mut *lock(&self.prints));
+        let (mut count, space) = (0, self.link.id);
+        for (fault, outcome) in self.faults.iter().zip(&self.outcomes) {
+            if outcome.load(Ordering::Relaxed) == Outcome::Left as u8 {
+                continue;
+            }
+            count += 1;
+            // A hold for each page: another space's fault may be waiting.
+            let mut engine = tools.shared.engine();
+            let brings = engine.filled(space, PageRange::new(fault.page, 1));
+            let print = prints.iter().find(|(page, _)| *page == fault.page);
+            if let Some((page, print)) = print {
+                engine.remember(space, *page, *print);
+            }
+            drop(engine);
+            if brings {
+                outcome.store(Outcome::FilledBringing as u8, Ordering::Relaxed);
+            }
+        }
+        tools.clock.settled(began, count);
+        self.is_settled.store(true, Ordering::Release);
+        self.owner.unpark();
     }
 
     /// What became of each, in the order of the faults.
@@ -162,14 +211,48 @@ impl FaultBatches {
     }
 }
 
-/// The space's thread answers a batch, with whoever helps; then says what became of each fault.
-pub fn share_out(batch: FaultBatch, tools: &mut Tools<'_>) -> Vec<Outcome> {
+/// Looks so often whether something is over.
+fn looked_for(looks: u32, is_over: impl Fn() -> bool) -> bool {
+    for _ in 0..looks {
+        if is_over() {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    false
+}
+
+/// A batch whose faults are ended, of which the engine need not know yet: until [`EndedBatch::settled`] is called nothing
+/// of its space may be asked of the engine, nor a message be read.
+#[must_use]
+pub struct EndedBatch(Arc<FaultBatch>);
+
+/// The space's thread answers a batch, with whoever helps.
+pub fn share_out(batch: FaultBatch, tools: &mut Tools<'_>) -> EndedBatch {
     let (batch, shared) = (Arc::new(batch), tools.shared);
     shared.batches.add(&batch);
+    std::thread::yield_now();
     batch.work(tools);
     shared.batches.remove(&batch);
-    batch.join();
-    batch.outcomes().collect()
+    FaultBatch::join(|| batch.is_ended());
+    EndedBatch(batch)
+}
+
+impl EndedBatch {
+    /// Which of the faults are answered, in their order.
+    pub fn answered(&self) -> impl Iterator<Item = &Waiting> {
+        let all = self.0.faults.iter().zip(self.0.outcomes());
+        all.filter(|(_, outcome)| *outcome != Outcome::Left)
+            .map(|(fault, _)| fault)
+    }
+
+    /// Sees to it that the engine knows; then says what became of each fault.
+    pub fn settled(self, tools: &mut Tools<'_>) -> Vec<(Waiting, Outcome)> {
+        let batch = self.0;
+        batch.settle(tools);
+        FaultBatch::join(|| batch.is_settled.load(Ordering::Acquire));
+        batch.faults.iter().copied().zip(batch.outcomes()).collect()
+    }
 }
 
 /// A thread that is awake takes part in a batch, if there is one.
@@ -177,6 +260,9 @@ pub fn help(tools: &mut Tools<'_>) {
     if let Some(batch) = tools.shared.batches.find() {
         let answered = batch.work(tools);
         tools.shared.meters.helped_faults.add(answered);
+        if looked_for(HELPER_LOOKS, || batch.is_ended()) {
+            batch.settle(tools);
+        }
     }
 }
 
@@ -205,8 +291,8 @@ pub struct Tools<'a> {
 
 impl Tools<'_> {
     /// Looks a page up and fills it, if that is all there is to do.
-    fn answer(&mut self, link: &Link, fault: &Waiting) -> Outcome {
-        let name = (fault.thread, fault.page);
+    fn answer(&mut self, batch: &FaultBatch, fault: &Waiting) -> Outcome {
+        let (link, name) = (&batch.link, (fault.thread, fault.page));
         self.clock.begin(name, fault.since, FaultPart::Turn);
         if !self.look_up(link, fault.page) {
             return Outcome::Left;
@@ -224,20 +310,13 @@ impl Tools<'_> {
         if link.uffd.copy_quietly(address, &page[..]).is_err() {
             return Outcome::Left;
         }
+        if let Some(print) = print {
+            lock(&batch.prints).push((fault.page, print));
+        }
         self.clock.lap(FaultPart::Fill);
         self.clock.filled(1);
-        let mut engine = self.shared.engine();
-        let brings = engine.filled(link.id, PageRange::new(fault.page, 1));
-        if let Some(print) = print {
-            engine.remember(link.id, fault.page, print);
-        }
-        drop(engine);
-        self.clock.lap(FaultPart::Settle);
         self.clock.answered(name, fault.since);
-        match brings {
-            true => Outcome::FilledBringing,
-            false => Outcome::Filled,
-        }
+        Outcome::Filled
     }
 
     /// `false`: it is not simple.

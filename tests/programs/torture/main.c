@@ -32,6 +32,7 @@ static const struct {
     {"sigalrm", test_sigalrm},   {"threads", test_threads},   {"heap", test_heap},
     {"stackdeep", test_stackdeep}, {"shared", test_shared},   {"mlock", test_mlock},
     {"prefault", test_prefault}, {"populate", test_populate}, {"upheaval", test_upheaval},
+    {"dropback", test_dropback},
 };
 #define TESTS (sizeof tests / sizeof tests[0])
 

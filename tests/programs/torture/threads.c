@@ -193,6 +193,46 @@ void test_upheaval(size_t pages) {
         fail("%llu of %zu increments arrived", (unsigned long long)total, (FAULTERS - 1) * 2 * r.pages);
 }
 
+/* Threads that drop, move and share with a child pages that have just come back: whoever filled them may not have
+ * taken note of it yet. Each thread has every eighth page for itself. */
+static void check_and_drop(struct region r, size_t p, uint64_t random) {
+    unsigned char *at = page_at(r, p);
+    expect_pages(at, p, 1, 1, "just come back");
+    if (random % 4 == 0) {
+        must(madvise(at, PAGE, MADV_DONTNEED) == 0);
+        expect_zeros(at, 1, "dropped as soon as it was back");
+        fill_pages(at, p, 1, 1);
+    }
+    if (random % 4096 == 1) {
+        const pid_t child = fork();
+        must(child >= 0);
+        if (child == 0) {
+            expect_pages(at, p, 1, 1, "in a child, just come back");
+            _exit(0);
+        }
+        reap(child, "child of a thread whose page has just come back");
+    }
+}
+
+static void *drop_at_random(void *arg) {
+    struct faulter *f = arg;
+    const size_t own = f->random % FAULTERS;
+    for (size_t i = 0; i < f->touches; i++) {
+        const size_t p = next_random(&f->random) % (f->region.pages / FAULTERS) * FAULTERS + own;
+        check_and_drop(f->region, p, next_random(&f->random));
+    }
+    return NULL;
+}
+
+void test_dropback(size_t pages) {
+    struct region r = filled_region(pages / FAULTERS * FAULTERS, 1);
+    struct faulter faulters[FAULTERS];
+    for (int i = 0; i < FAULTERS; i++)
+        faulters[i] = (struct faulter){r, FAULTERS * 1000003 + i, r.pages / 2};
+    start_threads(FAULTERS, drop_at_random, faulters, sizeof faulters[0]);
+    expect(r, 1, "after threads that dropped what came back");
+}
+
 /* Random malloc, realloc and free against a model of what every block must hold. */
 enum { ALLOCATORS = 3, SLOTS = 2048 };
 

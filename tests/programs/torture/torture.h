@@ -98,6 +98,7 @@ void test_sigsegv(size_t pages);
 void test_sigalrm(size_t pages);
 void test_threads(size_t pages);
 void test_upheaval(size_t pages);
+void test_dropback(size_t pages);
 void test_heap(size_t pages);
 void test_stackdeep(size_t pages);
 void test_shared(size_t pages);

@@ -88,6 +88,14 @@ impl FaultClock {
         faults.for_each(|thread| timing.meet(thread, began));
     }
 
+    /// What follows from so many answered faults was done, from then on.
+    pub(crate) fn settled(&self, began: Option<Instant>, faults: u64) {
+        if let (Some(timing), Some(began)) = (&self.0, began) {
+            let took = began.elapsed().as_nanos() as u64;
+            timing.profile.faults[FaultPart::Settle as usize].add_all(took, faults);
+        }
+    }
+
     /// A fault is tried: for the first time, or again after this wait.
     pub(crate) fn begin(&mut self, fault: Name, since: Instant, waited_for: FaultPart) {
         if let Some(timing) = &mut self.0 {

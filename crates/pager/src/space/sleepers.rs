@@ -35,14 +35,23 @@ impl Space {
         if faults.len() < 2 {
             return Ok(());
         }
-        let batch = FaultBatch::new(self.link.clone(), faults.clone());
+        let batch = FaultBatch::new(self.link.clone(), faults);
         let mut tools = self.press.tools(&self.shared, &mut self.clock);
-        let outcomes = share_out(batch, &mut tools);
-        let answered = faults.into_iter().zip(outcomes);
-        let answered: Vec<_> = answered.filter(|(_, end)| *end != Outcome::Left).collect();
-        let is_answered = |fault: &Fault| answered.iter().any(|(other, _)| fault.is(other));
+        let ended = share_out(batch, &mut tools);
+        let is_answered = |fault: &Fault| ended.answered().any(|other| fault.is(other));
         self.faults.retain(|fault| !is_answered(fault));
-        self.note_answered(&answered)
+        for fault in ended.answered() {
+            let range = PageRange::new(fault.page, 1);
+            self.sleepers.ranges.push(range);
+            self.count(fault.since);
+        }
+        if self.faults.is_empty() {
+            // While they wake up and run here, a helper settles the rest.
+            self.wake_sleepers();
+        }
+        let mut tools = self.press.tools(&self.shared, &mut self.clock);
+        let settled = ended.settled(&mut tools);
+        self.note_settled(&settled)
     }
 
     /// Of the faults just read, one for each page that may be as simple as that; none where nobody would help.
@@ -62,16 +71,15 @@ impl Space {
         shareable
     }
 
-    /// What follows from a fault that was answered, but for its thread's wake-up.
-    fn note_answered(&mut self, answered: &[(Waiting, Outcome)]) -> Result<(), Ended> {
-        for (fault, outcome) in answered {
-            self.look_around(fault.thread);
-            self.count(fault.since);
-            let range = PageRange::new(fault.page, 1);
-            self.sleepers.ranges.push(range);
-            if *outcome == Outcome::FilledBringing {
-                self.bring_neighbours(fault.page)?;
+    /// What follows from faults that were answered and settled.
+    fn note_settled(&mut self, settled: &[(Waiting, Outcome)]) -> Result<(), Ended> {
+        for (fault, outcome) in settled {
+            match outcome {
+                Outcome::Left => continue,
+                Outcome::Filled => {}
+                Outcome::FilledBringing => self.bring_neighbours(fault.page)?,
             }
+            self.look_around(fault.thread);
         }
         self.shared.tell_costs();
         Ok(())
