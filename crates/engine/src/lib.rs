@@ -87,6 +87,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use pleat_policy::Costs;
+use pleat_store::Release;
 use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
 
 pub use blocks::BLOCK_PAGES;
@@ -187,6 +188,12 @@ impl Engine {
     /// What the driver has measured: policies weigh it.
     pub fn costs(&mut self, costs: Costs) {
         self.cache.sizing.costs(costs);
+    }
+
+    /// Frames of the compressed cache that the system is to get back now: to be dropped without the engine's lock held,
+    /// for that is a system call. To be asked for whenever pages were folded, and now and then.
+    pub fn take_release(&mut self) -> Option<Release> {
+        self.cache.layout.take_release()
     }
 
     /// Memory free for the job; negative when the budget is overdrawn.

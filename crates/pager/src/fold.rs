@@ -105,7 +105,11 @@ impl Press {
                 recorder.folded(space, page, len as u16);
             }
         }
-        let write = shared.engine().write_wanted();
+        let (write, release) = {
+            let mut engine = shared.engine();
+            (engine.write_wanted(), engine.take_release())
+        };
+        drop(release);
         for job in self.jobs.drain(..) {
             job.slots.release(job.frame);
         }

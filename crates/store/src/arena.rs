@@ -1,19 +1,24 @@
 //! Memory for layouts: one big reserved mapping that never moves, handed out in runs of contiguous
 //! frames and returned to the system as soon as it is released, or soon after, with others: a system call for
 //! a few frames interrupts each other CPU on which a thread of this process runs, which takes longer than all the
-//! rest of it (20 us in a virtual machine).
+//! rest of it (20 us in a virtual machine). That call is left to who drives the layout, for when it holds no lock
+//! ([`Release`]).
 //!
 //! The only file of the crate with unsafe code. Every access is bounds-checked against the
 //! reservation; what a run holds, and which frames of it are in use, is the layout's business.
 #![allow(unsafe_code)]
 
+mod leaving;
+
 use std::io;
-use std::ops::Range;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use pleat_types::PAGE_SIZE;
 
 use crate::slab::grow_gently;
+use leaving::{bytes_of, Flight, Frames, Leaving};
 
 /// Reserved beyond twice the budget, so that small budgets have room for partly used runs.
 const RESERVE_EXTRA_BYTES: usize = 256 << 20;
@@ -26,9 +31,7 @@ const PIDFD_SELF: i32 = -10_000;
 /// A reserved range of addresses. Frames take memory from their first write until they are
 /// released; released frames read as zeros.
 pub(crate) struct Arena {
-    base: NonNull<u8>,
-    /// `runs_max * run_bytes`: the length of the mapping.
-    reserved_bytes: usize,
+    mapping: Arc<Mapping>,
     run_bytes: usize,
     runs_max: u32,
     /// Runs below this number have been handed out at least once.
@@ -36,14 +39,40 @@ pub(crate) struct Arena {
     /// Runs handed out before and given back since.
     runs_free: Vec<u32>,
     /// Frames to be released soon: nobody reads them, and nobody writes them before [`Arena::keep`].
-    soon: Vec<Range<usize>>,
-    /// The system has not refused to release many ranges at once.
-    many_at_once: bool,
+    leaving: Leaving,
 }
 
-// SAFETY: the mapping belongs to this value alone and is reached only through `&self` and
-// `&mut self`, like the buffer of a Vec; no part of it is tied to a thread.
-unsafe impl Send for Arena {}
+/// The addresses; they are there for as long as anybody is to release frames of them.
+struct Mapping {
+    base: NonNull<u8>,
+    /// `runs_max * run_bytes`.
+    bytes: usize,
+    /// The system has not refused to release many ranges at once.
+    many_at_once: AtomicBool,
+}
+
+// SAFETY: the mapping belongs to this value alone, like the buffer of a Vec; no part of it is tied to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: what lies in it is reached through the arena that has it, which asks for `&mut self` to write. Its own
+// methods only release frames, of which they say that nobody may use them meanwhile.
+unsafe impl Sync for Mapping {}
+
+/// Frames of a layout on their way back to the system, which gets them when this is dropped: a system call, for which
+/// nobody should hold the lock under which the layout is used.
+#[must_use]
+pub struct Release {
+    mapping: Arc<Mapping>,
+    flight: Arc<Flight>,
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if let Some(frames) = self.flight.begin() {
+            self.mapping.release_all(frames);
+            self.flight.end();
+        }
+    }
+}
 
 impl Arena {
     /// Reserves over twice `max_bytes` of addresses, to be handed out `frames_per_run` at a time.
@@ -57,16 +86,19 @@ impl Arena {
             .saturating_mul(2)
             .saturating_add(RESERVE_EXTRA_BYTES);
         let runs_max = u32::try_from(wish / run_bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        let reserved_bytes = runs_max as usize * run_bytes;
+        let bytes = runs_max as usize * run_bytes;
+        let mapping = Mapping {
+            base: reserve(bytes)?,
+            bytes,
+            many_at_once: AtomicBool::new(true),
+        };
         Ok(Arena {
-            base: reserve(reserved_bytes)?,
-            reserved_bytes,
+            mapping: Arc::new(mapping),
             run_bytes,
             runs_max,
             runs_seen: 0,
             runs_free: Vec::new(),
-            soon: Vec::new(),
-            many_at_once: true,
+            leaving: Leaving::default(),
         })
     }
 
@@ -103,90 +135,32 @@ impl Arena {
     /// Returns the memory of the frames in `at..at + len`, both multiples of the page size, to
     /// the system now. Costs about 1 us, and as much again to touch such a frame later.
     pub(crate) fn release(&mut self, at: usize, len: usize) {
-        assert!(at.is_multiple_of(PAGE_SIZE) && len.is_multiple_of(PAGE_SIZE));
-        let start = self.checked(at, len);
-        // SAFETY: the range lies in the mapping that this value owns, and `&mut self` means that
-        // no slice of it is alive.
-        let result = unsafe { libc::madvise(start.cast(), len, libc::MADV_DONTNEED) };
-        // It fails only for wrong arguments, or for locked memory, which pleat never asks for.
-        assert_eq!(result, 0, "madvise: {}", io::Error::last_os_error());
+        self.mapping.release(&(at..at + len));
     }
 
     /// As [`Arena::release`], but together with others, once these frames come to more than `most_bytes` or
-    /// 256 KiB. Until then they hold memory, and what they read as is not defined. Before one of them is written
-    /// again it must be taken back, by [`Arena::keep`].
+    /// 256 KiB: by [`Arena::take_release`], or where nobody calls that, here, when they are about twice as many. Until then
+    /// they hold memory, and what they read as is not defined. Before one of them is written again it must be
+    /// taken back, by [`Arena::keep`].
     pub(crate) fn release_soon(&mut self, at: usize, len: usize, most_bytes: usize) {
-        assert!(at.is_multiple_of(PAGE_SIZE) && len.is_multiple_of(PAGE_SIZE));
-        self.checked(at, len);
-        debug_assert!(!self.is_leaving(at, len), "released twice");
-        self.soon.push(at..at + len);
-        if self.leaving_bytes() > most_bytes.min(SOON_BYTES_MAX) {
-            self.release_all();
+        let frames = at..at + len;
+        self.mapping.check(&frames);
+        self.leaving.add(frames, most_bytes.min(SOON_BYTES_MAX));
+        if let Some(frames) = self.leaving.overdue() {
+            self.mapping.release_all(&frames);
         }
     }
 
     /// The frames of a range are not to be released soon, as far as any of them were.
     pub(crate) fn keep(&mut self, at: usize, len: usize) {
-        let mut nth = 0;
-        while nth < self.soon.len() {
-            let Range { start, end } = self.soon[nth];
-            if end <= at || at + len <= start {
-                nth += 1;
-                continue;
-            }
-            self.soon.swap_remove(nth);
-            // What is left of it lies outside, and so is passed over when its turn comes.
-            let left = [start..at.max(start), (at + len).min(end)..end];
-            self.soon
-                .extend(left.into_iter().filter(|rest| !rest.is_empty()));
-        }
+        self.leaving.keep(&(at..at + len));
     }
 
-    /// Releases what was to be released soon.
-    fn release_all(&mut self) {
-        let soon = std::mem::take(&mut self.soon);
-        if !self.release_at_once(&soon) {
-            soon.iter()
-                .for_each(|range| self.release(range.start, range.len()));
-        }
-    }
-
-    /// Whether the system has released all these ranges with one call. Where it did not it may have released some.
-    fn release_at_once(&mut self, ranges: &[Range<usize>]) -> bool {
-        if !self.many_at_once {
-            return false;
-        }
-        let of = |range: &Range<usize>| libc::iovec {
-            iov_base: self.checked(range.start, range.len()).cast(),
-            iov_len: range.len(),
-        };
-        let vector: Vec<libc::iovec> = ranges.iter().map(of).collect();
-        // SAFETY: the ranges lie in the mapping that this value owns, and `&mut self` means that no slice of it is
-        // alive. The address space is the caller's, so the one that the mapping is in.
-        let released = unsafe {
-            libc::syscall(
-                libc::SYS_process_madvise,
-                PIDFD_SELF,
-                vector.as_ptr(),
-                vector.len(),
-                libc::MADV_DONTNEED,
-                0,
-            )
-        };
-        // Older kernels do not know the caller by that name, and some containers refuse the call.
-        self.many_at_once = released >= 0;
-        usize::try_from(released).is_ok_and(|bytes| bytes == bytes_of(ranges))
-    }
-
-    fn is_leaving(&self, at: usize, len: usize) -> bool {
-        self.soon
-            .iter()
-            .any(|range| range.start < at + len && at < range.end)
-    }
-
-    /// Bytes of frames that still hold memory, but not for long.
-    fn leaving_bytes(&self) -> usize {
-        bytes_of(&self.soon)
+    /// Frames to be released now, if enough of them wait.
+    pub(crate) fn take_release(&mut self) -> Option<Release> {
+        let flight = self.leaving.depart()?;
+        let mapping = self.mapping.clone();
+        Some(Release { mapping, flight })
     }
 
     /// The `len` bytes from `at` on.
@@ -216,27 +190,82 @@ impl Arena {
     /// Bytes of tables, and of frames that are to be released soon.
     pub(crate) fn metadata_bytes(&self) -> usize {
         self.runs_free.capacity() * size_of::<u32>()
-            + self.soon.capacity() * size_of::<Range<usize>>()
-            + self.leaving_bytes()
+            + self.leaving.metadata_bytes()
+            + self.leaving.bytes()
+    }
+
+    fn is_leaving(&self, at: usize, len: usize) -> bool {
+        self.leaving.has_any_of(&(at..at + len))
+    }
+
+    fn checked(&self, at: usize, len: usize) -> *mut u8 {
+        self.mapping.checked(at, len)
+    }
+}
+
+impl Mapping {
+    /// Releases the frames of all ranges. Nobody reads them or writes to them meanwhile.
+    fn release_all(&self, ranges: &[Frames]) {
+        if !self.release_at_once(ranges) {
+            ranges.iter().for_each(|range| self.release(range));
+        }
+    }
+
+    /// Releases the frames of a range. Nobody reads them or writes to them meanwhile.
+    fn release(&self, frames: &Frames) {
+        let start = self.check(frames);
+        // SAFETY: the range lies in the mapping that this value owns, and nobody uses these frames: they hold no item, and
+        // whoever is to write an item there has called `Arena::keep` before, which waits until this is over.
+        let result = unsafe { libc::madvise(start.cast(), frames.len(), libc::MADV_DONTNEED) };
+        // It fails only for wrong arguments, or for locked memory, which pleat never asks for.
+        assert_eq!(result, 0, "madvise: {}", io::Error::last_os_error());
+    }
+
+    /// Whether the system has released all these ranges with one call. Where it did not it may have released some.
+    fn release_at_once(&self, ranges: &[Frames]) -> bool {
+        if !self.many_at_once.load(Ordering::Relaxed) {
+            return false;
+        }
+        let of = |range: &Frames| libc::iovec {
+            iov_base: self.check(range).cast(),
+            iov_len: range.len(),
+        };
+        let vector: Vec<libc::iovec> = ranges.iter().map(of).collect();
+        // SAFETY: as in `release`. The address space is the caller's, so the one that the mapping is in.
+        let released = unsafe {
+            libc::syscall(
+                libc::SYS_process_madvise,
+                PIDFD_SELF,
+                vector.as_ptr(),
+                vector.len(),
+                libc::MADV_DONTNEED,
+                0,
+            )
+        };
+        // Older kernels do not know the caller by that name, and some containers refuse the call.
+        self.many_at_once.store(released >= 0, Ordering::Relaxed);
+        usize::try_from(released).is_ok_and(|bytes| bytes == bytes_of(ranges))
+    }
+
+    /// The address of whole frames in the reservation.
+    fn check(&self, frames: &Frames) -> *mut u8 {
+        assert!(frames.start.is_multiple_of(PAGE_SIZE) && frames.end.is_multiple_of(PAGE_SIZE));
+        self.checked(frames.start, frames.len())
     }
 
     /// The address of `at`, once `at..at + len` is known to be in the reservation.
     fn checked(&self, at: usize, len: usize) -> *mut u8 {
-        assert!(at <= self.reserved_bytes && len <= self.reserved_bytes - at);
+        assert!(at <= self.bytes && len <= self.bytes - at);
         // SAFETY: just checked to stay within the mapping.
         unsafe { self.base.as_ptr().add(at) }
     }
 }
 
-impl Drop for Arena {
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `new`, of this length; nothing borrows from it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.reserved_bytes) };
+        // SAFETY: the mapping made in `Arena::new`, of this length; nothing borrows from it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
-}
-
-fn bytes_of(ranges: &[Range<usize>]) -> usize {
-    ranges.iter().map(Range::len).sum()
 }
 
 /// Maps `len` bytes that take no memory yet, without huge pages: a huge page would hold memory
@@ -271,7 +300,7 @@ mod tests {
         // SAFETY: the range is mapped and `seen` has a byte for each of its pages.
         let result = unsafe {
             libc::mincore(
-                arena.base.as_ptr().cast(),
+                arena.mapping.base.as_ptr().cast(),
                 frames * PAGE_SIZE,
                 seen.as_mut_ptr(),
             )
@@ -308,10 +337,16 @@ mod tests {
         let mut arena = Arena::new(1 << 20, 8).expect("reserve");
         let at = written(&mut arena);
         arena.release_soon(at + 6 * PAGE_SIZE, 2 * PAGE_SIZE, 3 * PAGE_SIZE);
-        assert_eq!(resident(&arena, 8), 8);
-        assert_eq!(arena.leaving_bytes(), 2 * PAGE_SIZE);
+        assert!(arena.take_release().is_none());
+        assert_eq!(arena.leaving.bytes(), 2 * PAGE_SIZE);
         arena.release_soon(at + PAGE_SIZE, 2 * PAGE_SIZE, 3 * PAGE_SIZE);
-        assert_eq!(arena.leaving_bytes(), 0);
+        let release = arena.take_release().expect("more than three frames");
+        assert_eq!(
+            (arena.leaving.bytes(), resident(&arena, 8)),
+            (4 * PAGE_SIZE, 8)
+        );
+        drop(release);
+        assert_eq!(arena.leaving.bytes(), 0);
         assert_eq!(resident(&arena, 8), 4);
         for frame in 0..8 {
             let is_left = ![1, 2, 6, 7].contains(&frame);
@@ -324,15 +359,18 @@ mod tests {
     fn frames_that_are_kept_do_not_go_with_the_others() {
         for many_at_once in [true, false] {
             let mut arena = Arena::new(1 << 20, 8).expect("reserve");
-            arena.many_at_once = many_at_once;
+            let many = &arena.mapping.many_at_once;
+            many.store(many_at_once, Ordering::Relaxed);
             let at = written(&mut arena);
-            arena.release_soon(at, 6 * PAGE_SIZE, 7 * PAGE_SIZE);
+            arena.release_soon(at, 6 * PAGE_SIZE, 2 * PAGE_SIZE);
+            let called_off = arena.take_release();
             arena.keep(at + PAGE_SIZE, PAGE_SIZE);
             arena.keep(at + 4 * PAGE_SIZE, 4 * PAGE_SIZE);
-            assert_eq!(arena.leaving_bytes(), 3 * PAGE_SIZE);
+            drop(called_off);
+            assert_eq!(arena.leaving.bytes(), 3 * PAGE_SIZE);
             arena.write(at + PAGE_SIZE, &[8; PAGE_SIZE]);
-            arena.release_all();
-            assert_eq!(arena.leaving_bytes(), 0);
+            drop(arena.take_release());
+            assert_eq!(arena.leaving.bytes(), 0);
             let firsts: Vec<u8> = (0..8)
                 .map(|frame| arena.bytes(at + frame * PAGE_SIZE, 1)[0])
                 .collect();
@@ -344,11 +382,12 @@ mod tests {
     fn a_run_given_back_is_not_released_again_when_it_is_in_use() {
         let mut arena = Arena::new(1 << 20, 8).expect("reserve");
         let at = written(&mut arena);
-        arena.release_soon(at, 2 * PAGE_SIZE, 7 * PAGE_SIZE);
+        arena.release_soon(at, 2 * PAGE_SIZE, PAGE_SIZE);
+        let release = arena.take_release();
         arena.give_back_run((at / (8 * PAGE_SIZE)) as u32);
-        assert_eq!((arena.leaving_bytes(), resident(&arena, 8)), (0, 0));
+        assert_eq!((arena.leaving.bytes(), resident(&arena, 8)), (0, 0));
         assert_eq!(written(&mut arena), at);
-        arena.release_all();
+        drop(release);
         assert_eq!(resident(&arena, 8), 8);
     }
 
@@ -385,6 +424,6 @@ mod tests {
     #[should_panic(expected = "assertion failed")]
     fn access_past_the_reservation_panics() {
         let arena = Arena::new(0, 1).expect("reserve");
-        arena.bytes(arena.reserved_bytes - 1, 2);
+        arena.bytes(arena.mapping.bytes - 1, 2);
     }
 }

@@ -29,7 +29,7 @@ use std::io;
 use pleat_types::PAGE_SIZE;
 
 use self::holes::{Holes, HOLE};
-use crate::arena::Arena;
+use crate::arena::{Arena, Release};
 use crate::layout::{Full, Growth, Handle, Layout, Usage};
 use crate::slab::{grow_gently, Record, Slab};
 
@@ -446,6 +446,10 @@ impl Layout for Bins {
         }
         self.give_up_slack(index, self.bins[index].slack());
         true
+    }
+
+    fn take_release(&mut self) -> Option<Release> {
+        self.arena.take_release()
     }
 
     fn usage(&self) -> Usage {

@@ -2,6 +2,8 @@
 //!
 //! The engine drives layouts only through [`Layout`]; nothing here knows which page an item is.
 
+use crate::arena::Release;
+
 /// Names one stored item until it is removed; survives relocation and compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Handle(pub u32);
@@ -74,6 +76,11 @@ pub trait Layout: Send {
     fn relocate_to_free_cell(&mut self) -> bool;
     /// Exact account of now.
     fn usage(&self) -> Usage;
+    /// Frames given back that the system is to get now, without a lock held: to be asked for now and then. Where
+    /// nobody asks they go at once when they are many.
+    fn take_release(&mut self) -> Option<Release> {
+        None
+    }
 
     /// Whether the layout gives memory back by whole frames and so says itself what is to go
     /// (douglis93 section 4.2, cervera99 section 3.4). Others leave that to the order in which

@@ -38,6 +38,7 @@ mod ring;
 mod size_index;
 mod slab;
 
+pub use arena::Release;
 pub use bins::Bins;
 pub use blocks::Blocks;
 pub use buffers::Buffers;

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use crate::{
     layout_by_name, layout_names, Bins, Blocks, Buffers, Cells, FrameStates, Full, Growth, Handle,
-    Layout, PagesPerCell, Ring,
+    Layout, PagesPerCell, Release, Ring,
 };
 
 /// A layout that can check its own invariants.
@@ -36,6 +36,10 @@ enum Step {
         fails: usize,
     },
     DropCleanFrame,
+    /// Asks for frames that the system is to get; it gets what was asked for before.
+    Release,
+    /// The system gets frames while the layout is used.
+    ReleaseBeside,
 }
 
 fn any_len() -> impl Strategy<Value = usize> {
@@ -58,6 +62,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => (1..20_000usize, 1..20usize)
             .prop_map(|(max_bytes, fails)| Step::Write { max_bytes, fails }),
         1 => Just(Step::DropCleanFrame),
+        2 => Just(Step::Release),
+        1 => Just(Step::ReleaseBeside),
     ]
 }
 
@@ -76,6 +82,8 @@ fn step_in_order() -> impl Strategy<Value = Step> {
         1 => (1..20_000usize, 1..20usize)
             .prop_map(|(max_bytes, fails)| Step::Write { max_bytes, fails }),
         1 => Just(Step::DropCleanFrame),
+        2 => Just(Step::Release),
+        1 => Just(Step::ReleaseBeside),
     ]
 }
 
@@ -96,6 +104,7 @@ struct Model<'a> {
     /// By age.
     items: BTreeMap<usize, Stored>,
     inserted: usize,
+    release: Option<Release>,
 }
 
 impl<'a> Model<'a> {
@@ -104,6 +113,7 @@ impl<'a> Model<'a> {
             store,
             items: BTreeMap::new(),
             inserted: 0,
+            release: None,
         }
     }
 
@@ -132,6 +142,11 @@ impl<'a> Model<'a> {
             }
             Step::Write { max_bytes, fails } => self.write(max_bytes, fails),
             Step::DropCleanFrame => self.drop_clean_frame(),
+            Step::Release => self.release = self.store.take_release(),
+            Step::ReleaseBeside => {
+                let release = self.release.take();
+                std::thread::spawn(move || drop(release));
+            }
         }
         self.check();
     }

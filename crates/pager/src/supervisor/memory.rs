@@ -93,7 +93,7 @@ impl Supervisor<'_> {
         if reading.is_exact {
             self.shared.meters.peak_bytes.raise(self.used_bytes);
         }
-        let (free, wanted, write) = {
+        let (free, wanted, write, release) = {
             let mut engine = self.shared.engine();
             // It may have come or gone meanwhile.
             let own = reading
@@ -114,8 +114,10 @@ impl Supervisor<'_> {
                 engine.free_bytes(),
                 engine.frames_wanted() > 0,
                 engine.write_wanted() || engine.collect_wanted(),
+                engine.take_release(),
             )
         };
+        drop(release);
         if wanted {
             reclaim::kick(&self.shared);
         }
