@@ -139,7 +139,7 @@ impl Arena {
     }
 
     /// As [`Arena::release`], but together with others, once these frames come to more than `most_bytes` or
-    /// 256 KiB: by [`Arena::take_release`], or where nobody calls that, here, when they are about twice as many. Until then
+    /// 256 KiB: by [`Arena::take_release`], or here, where nobody calls that or they are about twice as many. Until then
     /// they hold memory, and what they read as is not defined. Before one of them is written again it must be
     /// taken back, by [`Arena::keep`].
     pub(crate) fn release_soon(&mut self, at: usize, len: usize, most_bytes: usize) {
@@ -336,8 +336,8 @@ mod tests {
     fn what_is_released_soon_goes_once_it_is_too_much() {
         let mut arena = Arena::new(1 << 20, 8).expect("reserve");
         let at = written(&mut arena);
-        arena.release_soon(at + 6 * PAGE_SIZE, 2 * PAGE_SIZE, 3 * PAGE_SIZE);
         assert!(arena.take_release().is_none());
+        arena.release_soon(at + 6 * PAGE_SIZE, 2 * PAGE_SIZE, 3 * PAGE_SIZE);
         assert_eq!(arena.leaving.bytes(), 2 * PAGE_SIZE);
         arena.release_soon(at + PAGE_SIZE, 2 * PAGE_SIZE, 3 * PAGE_SIZE);
         let release = arena.take_release().expect("more than three frames");
@@ -362,6 +362,7 @@ mod tests {
             let many = &arena.mapping.many_at_once;
             many.store(many_at_once, Ordering::Relaxed);
             let at = written(&mut arena);
+            assert!(arena.take_release().is_none());
             arena.release_soon(at, 6 * PAGE_SIZE, 2 * PAGE_SIZE);
             let called_off = arena.take_release();
             arena.keep(at + PAGE_SIZE, PAGE_SIZE);
@@ -382,6 +383,7 @@ mod tests {
     fn a_run_given_back_is_not_released_again_when_it_is_in_use() {
         let mut arena = Arena::new(1 << 20, 8).expect("reserve");
         let at = written(&mut arena);
+        assert!(arena.take_release().is_none());
         arena.release_soon(at, 2 * PAGE_SIZE, PAGE_SIZE);
         let release = arena.take_release();
         arena.give_back_run((at / (8 * PAGE_SIZE)) as u32);

@@ -76,8 +76,8 @@ pub trait Layout: Send {
     fn relocate_to_free_cell(&mut self) -> bool;
     /// Exact account of now.
     fn usage(&self) -> Usage;
-    /// Frames given back that the system is to get now, without a lock held: to be asked for now and then. Where
-    /// nobody asks they go at once when they are many.
+    /// Frames given back that the system is to get now, without a lock held: to be asked for now and then, or never:
+    /// where nobody has asked they go by themselves when they are many.
     fn take_release(&mut self) -> Option<Release> {
         None
     }

@@ -11,7 +11,7 @@ use pleat_types::PAGE_SIZE;
 /// Frames, in bytes from the start of the arena.
 pub(super) type Frames = Range<usize>;
 
-/// So many bytes more than enough wait for somebody to carry a flight out, or as many again.
+/// So many bytes more than enough wait for somebody who carries flights out, or as many again.
 const OVERDUE_BYTES: usize = 4 * PAGE_SIZE;
 /// Looks for the end of a system call before the CPU is left to who makes it.
 const LOOKS: u32 = 1000;
@@ -73,6 +73,8 @@ pub(super) struct Leaving {
     most_bytes: usize,
     /// What went last; perhaps it is not over.
     flight: Option<Arc<Flight>>,
+    /// Somebody has asked for a flight, and will again.
+    is_asked: bool,
 }
 
 impl Leaving {
@@ -111,6 +113,7 @@ impl Leaving {
 
     /// What is to be released now, if it is enough and nothing else is under way.
     pub(super) fn depart(&mut self) -> Option<Arc<Flight>> {
+        self.is_asked = true;
         self.flight.take_if(|flight| flight.is_over());
         if self.flight.is_some() || bytes_of(&self.soon) <= self.most_bytes {
             return None;
@@ -123,9 +126,12 @@ impl Leaving {
         Some(flight)
     }
 
-    /// What is to be released now, because nobody carries a flight out.
+    /// What is to be released now, because nobody carries a flight out, or not yet.
     pub(super) fn overdue(&mut self) -> Option<Vec<Frames>> {
-        let most_bytes = self.most_bytes + self.most_bytes.max(OVERDUE_BYTES);
+        let most_bytes = match self.is_asked {
+            true => self.most_bytes + self.most_bytes.max(OVERDUE_BYTES),
+            false => self.most_bytes,
+        };
         let is_overdue = bytes_of(&self.soon) > most_bytes;
         is_overdue.then(|| std::mem::take(&mut self.soon))
     }
@@ -198,14 +204,24 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_carries_out_is_overdue_at_last() {
+    fn where_nobody_asks_for_a_flight_enough_is_overdue() {
         let mut leaving = Leaving::default();
+        leaving.add(0..30, 30);
+        assert!(leaving.overdue().is_none());
+        leaving.add(40..50, 30);
+        assert_eq!(leaving.overdue(), Some(vec![0..30, 40..50]));
+        assert_eq!(leaving.bytes(), 0);
+    }
+
+    #[test]
+    fn what_is_not_asked_for_in_time_is_overdue_at_last() {
+        let mut leaving = Leaving::default();
+        assert!(leaving.depart().is_none());
         leaving.add(0..40, 30);
         leaving.add(50..OVERDUE_BYTES, 30);
         assert!(leaving.overdue().is_none());
         leaving.add(OVERDUE_BYTES..OVERDUE_BYTES + 50, 30);
         let three = [0..40, 50..OVERDUE_BYTES, OVERDUE_BYTES..OVERDUE_BYTES + 50];
         assert_eq!(leaving.overdue().as_deref(), Some(&three[..]));
-        assert_eq!(leaving.bytes(), 0);
     }
 }
