@@ -175,6 +175,8 @@ fn send(shared: &Shared, taker: &Taker, pages: &[PageNo], clock: &mut Stopwatch)
     clock.lap_each(EvictionPart::Choose, pages.len());
     take.sent = Some(Instant::now());
     take.sent_ticks = shared.profile.as_ref().map_or(0, |_| ticks());
+    // It counts as under way from here on, and nobody else sends one.
+    drop(take);
     let sent = taker
         .agent
         .channel
