@@ -288,6 +288,7 @@ impl Engine {
                 distance_pages: newer_pages,
                 backed: Backed::ByFile,
                 in_round: false,
+                by_arrival: false,
             });
         }
     }
@@ -295,6 +296,7 @@ impl Engine {
     /// A page that was away is in place: a hit, if it was wanted and not only its neighbour.
     fn come_back(&mut self, id: SpaceId, page: PageNo, body: BodyId, came: Came) {
         let is_to_compare = self.is_to_compare(body);
+        let by_arrival = !self.sees_uses(id);
         let Some(space) = self.spaces.get_mut(&id) else {
             return;
         };
@@ -352,6 +354,7 @@ impl Engine {
                 distance_pages: newer_pages,
                 backed,
                 in_round,
+                by_arrival,
             });
         }
         self.give_lives(id, page, newer_pages);

@@ -163,6 +163,7 @@ mod tests {
                 distance_pages: MEMORY_PAGES * distance_percent / 100,
                 backed: Backed::BySwap,
                 in_round: false,
+                by_arrival: false,
             };
             policy.refault(refault, &view());
         }

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod arrival;
 mod balance;
 mod by_name;
 mod castro03;
@@ -125,6 +126,9 @@ pub struct Refault {
     /// The program goes round and round, and what is in memory without being compressed is left alone for as long as it
     /// does: of each round only the rest comes and goes, all over about this distance.
     pub in_round: bool,
+    /// Uses of such pages are not seen while they are in memory: they leave in the order in which they came, those in
+    /// use as well.
+    pub by_arrival: bool,
 }
 
 /// What the driver measured, in nanoseconds per page: running means.

@@ -11,7 +11,8 @@
 //! (C, D, R, W: compress the page that leaves in exchange, decompress, read, write; as the driver measures
 //! them.) Distances of pages that come back are seen wherever they come from, so for every size on a grid
 //! it is known what the last touches would have cost with it, except for pages that are uncompressed now:
-//! those stall nobody and tell nothing. For them `unseen.rs` has an estimate.
+//! those stall nobody and tell nothing. For them `unseen.rs` has an estimate, and where no uses are seen at all, so that
+//! pages leave in the order in which they came, `arrival.rs`.
 //!
 //! In a program that goes round and round, of which what is in memory is left alone, it is otherwise (`round.rs`).
 //!
@@ -24,6 +25,7 @@
 
 use pleat_types::PAGE_SIZE;
 
+use crate::arrival;
 use crate::distances::Distances;
 use crate::notation::percent;
 use crate::round::{Faults, Round, Split};
@@ -61,6 +63,8 @@ pub struct Pleat {
     touches: u64,
     /// Of these, pages backed by swap: they are written before they can be read.
     swap_touches: u64,
+    /// Of these, pages of which no uses are seen.
+    arrival_touches: u64,
     /// Pages that had come back at the last decision.
     back_pages: u64,
     unseen: Unseen,
@@ -110,6 +114,7 @@ impl Pleat {
             round: Round::default(),
             touches: 0,
             swap_touches: 0,
+            arrival_touches: 0,
             back_pages: 0,
             unseen: Unseen::new(),
             work: WorkFunction::new(most_step - least_step + 1),
@@ -129,7 +134,7 @@ impl Pleat {
         self.batch.clear();
         self.round = Round::default();
         self.back_pages = view.back_pages;
-        (self.touches, self.swap_touches) = (0, 0);
+        (self.touches, self.swap_touches, self.arrival_touches) = (0, 0, 0);
     }
 
     /// What it costs to make the cache a step larger or smaller.
@@ -158,18 +163,31 @@ impl Pleat {
 
     /// The faults of this batch in these divisions of memory, by the distances over which pages came back.
     fn faults(&mut self, memory: &Memory, splits: &[Split]) -> Vec<Faults> {
-        self.unseen
-            .complete(&mut self.batch, memory.uncompressed, memory.usable);
+        let now = memory.uncompressed;
+        let by_arrival = self.arrival_touches * 2 > self.touches;
+        let is_smaller = |split: &Split| by_arrival && split.uncompressed < now;
+        let in_less: Vec<Option<f64>> = splits
+            .iter()
+            .map(|split| {
+                is_smaller(split)
+                    .then(|| arrival::faults_in_less(&self.batch, now, split.uncompressed))
+            })
+            .collect();
+        self.unseen.complete(&mut self.batch, now, memory.usable);
         let sums = self.batch.sums();
         let reach_now = memory.uncompressed + memory.cache() / self.ratio;
-        let faults = |split: &Split| {
+        let faults = |(split, in_less): (&Split, Option<f64>)| {
             let lost = 1.0 - (split.reach() / reach_now).min(1.0);
+            let reads = sums.from(split.reach());
             Faults {
-                hits: sums.between(split.uncompressed, split.reach()),
-                reads: sums.from(split.reach()) + UNEXPECTED * lost,
+                hits: match in_less {
+                    Some(faults) => (faults - reads).max(0.0),
+                    None => sums.between(split.uncompressed, split.reach()),
+                },
+                reads: reads + UNEXPECTED * lost,
             }
         };
-        splits.iter().map(faults).collect()
+        splits.iter().zip(in_less).map(faults).collect()
     }
 
     /// What so many faults cost.
@@ -244,6 +262,7 @@ impl Sizing for Pleat {
         }
         self.touches += 1;
         self.swap_touches += u64::from(refault.backed == Backed::BySwap);
+        self.arrival_touches += u64::from(refault.by_arrival);
         if self.touches >= (pages / PAGES_PER_TOUCH).clamp(BATCH_MIN, BATCH_MAX) {
             self.decide(view);
         }
@@ -300,6 +319,10 @@ mod tests {
 
     /// So many touches over this distance, in hundredths of memory, with a cache as large as it may be.
     fn touch(policy: &mut Pleat, touches: u64, distance_percent: u64) {
+        touch_seen(policy, touches, distance_percent, false);
+    }
+
+    fn touch_seen(policy: &mut Pleat, touches: u64, distance_percent: u64, by_arrival: bool) {
         for _ in 0..touches {
             let budget_bytes = BUDGET_PAGES * PAGE_SIZE as u64;
             let mut view = CacheView {
@@ -314,6 +337,7 @@ mod tests {
                 distance_pages: BUDGET_PAGES * distance_percent / 100,
                 backed: Backed::BySwap,
                 in_round: false,
+                by_arrival,
             };
             policy.refault(refault, &view);
         }
@@ -332,6 +356,27 @@ mod tests {
         // Pages that would be in memory without a cache.
         let bound = STEPS / 2;
         assert!(steps_after("0%:50%", 70) < bound);
+    }
+
+    /// The bound after many touches of pages in use all the time, with a few just beyond what the cache holds.
+    fn steps_with_pages_in_use(by_arrival: bool) -> usize {
+        let mut policy = Pleat::from_text("0%:50%").unwrap();
+        touch(&mut policy, 4_000, 70);
+        for _ in 0..2_000 {
+            let cache = (policy.step * 100 / STEPS) as u64;
+            touch_seen(&mut policy, 9, 100 - cache, by_arrival);
+            touch_seen(&mut policy, 1, 102 + cache, by_arrival);
+        }
+        policy.step
+    }
+
+    #[test]
+    fn pages_that_leave_though_they_are_in_use_do_not_speak_against_a_larger_cache() {
+        let (lru, arrival) = (
+            steps_with_pages_in_use(false),
+            steps_with_pages_in_use(true),
+        );
+        assert!(arrival > lru, "{arrival} {lru}");
     }
 
     #[test]

@@ -47,12 +47,13 @@ fn backed() -> impl Strategy<Value = Backed> {
 
 fn refault() -> impl Strategy<Value = Refault> {
     let tier = prop_oneof![Just(Tier::Staged), Just(Tier::Cache), Just(Tier::Backing)];
-    (tier, number(), backed(), any::<bool>()).prop_map(
-        |(tier, distance_pages, backed, in_round)| Refault {
+    (tier, number(), backed(), any::<bool>(), any::<bool>()).prop_map(
+        |(tier, distance_pages, backed, in_round, by_arrival)| Refault {
             tier,
             distance_pages,
             backed,
             in_round,
+            by_arrival,
         },
     )
 }

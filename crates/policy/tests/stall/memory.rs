@@ -74,6 +74,7 @@ impl Memory {
             distance_pages: distance,
             backed: Backed::BySwap,
             in_round: false,
+            by_arrival: false,
         };
         self.sizing.refault(refault, &view);
         if tier == Tier::Backing {
