@@ -165,17 +165,14 @@ impl Pleat {
     fn faults(&mut self, memory: &Memory, splits: &[Split]) -> Vec<Faults> {
         let now = memory.uncompressed;
         let by_arrival = self.arrival_touches * 2 > self.touches;
-        let is_smaller = |split: &Split| by_arrival && split.uncompressed < now;
-        let in_less: Vec<Option<f64>> = splits
-            .iter()
-            .map(|split| {
-                is_smaller(split)
-                    .then(|| arrival::faults_in_less(&self.batch, now, split.uncompressed))
-            })
-            .collect();
+        let in_less = |split: &Split| {
+            let is_smaller = by_arrival && split.uncompressed < now;
+            is_smaller.then(|| arrival::faults_in_less(&self.batch, now, split.uncompressed))
+        };
+        let in_less: Vec<Option<f64>> = splits.iter().map(in_less).collect();
         self.unseen.complete(&mut self.batch, now, memory.usable);
         let sums = self.batch.sums();
-        let reach_now = memory.uncompressed + memory.cache() / self.ratio;
+        let reach_now = now + memory.cache() / self.ratio;
         let faults = |(split, in_less): (&Split, Option<f64>)| {
             let lost = 1.0 - (split.reach() / reach_now).min(1.0);
             let reads = sums.from(split.reach());
