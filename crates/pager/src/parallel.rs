@@ -231,7 +231,6 @@ pub struct EndedBatch(Arc<FaultBatch>);
 pub fn share_out(batch: FaultBatch, tools: &mut Tools<'_>) -> EndedBatch {
     let (batch, shared) = (Arc::new(batch), tools.shared);
     shared.batches.add(&batch);
-    std::thread::yield_now();
     batch.work(tools);
     shared.batches.remove(&batch);
     FaultBatch::join(|| batch.is_ended());
