@@ -275,10 +275,11 @@ impl<'a> World<'a> {
 
 #[test]
 fn every_page_comes_back_as_it_was_through_writes_collections_and_reads() {
+    // Limits well below what is written: at the edge, whether anything is collected would hang on timing.
     for (name, max_bytes, expected) in [
         ("pleat", None, false),
         ("pleat/cluster=16384", Some(3 << 20), true),
-        ("pleat/cluster=32768/sizing=static:0", Some(6 << 20), true),
+        ("pleat/cluster=32768/sizing=static:0", Some(3 << 20), true),
         ("douglis93", None, false),
         ("douglis93", Some(7 << 20), true),
         ("cervera99", Some(32 << 20), false),
