@@ -1,6 +1,7 @@
 //! A job from start to end: everything is set up here, then the supervisor runs.
 
 use crate::companion::{dismiss, Companion};
+use crate::lookout::Lookout;
 use crate::page_cache::page_cache_room;
 use crate::pool::Pool;
 use crate::profile::{Profile, ProfileReport};
@@ -214,9 +215,18 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     let result = started.and_then(|started| {
         let shared = started.shared.clone();
         let pool = Pool::start(shared.clone()).map_err(other("start a thread"))?;
+        let lookout = Lookout::start(shared.clone()).map_err(other("start a thread"));
+        let lookout = match lookout {
+            Ok(lookout) => lookout,
+            Err(error) => {
+                pool.stop();
+                return Err(error);
+            }
+        };
         let ours = Ours {
             signals: &signals,
             keeper: &keeper,
+            lookout: &lookout,
             companions,
             helpers,
         };

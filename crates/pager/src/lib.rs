@@ -26,6 +26,7 @@ mod fold;
 mod folds;
 mod headroom;
 mod job;
+mod lookout;
 mod meters;
 mod pace;
 mod page_cache;

@@ -363,6 +363,8 @@ pub struct Link {
     pub parent: Option<Weak<Link>>,
     /// Spaces forked from it that live.
     pub children: AtomicU64,
+    /// It has grown unannounced since the lookout last had it looked for new mappings.
+    pub grows: AtomicBool,
     /// It maps memory that stands in for a file, or did.
     pub has_stand_ins: AtomicBool,
     /// Its address space is gone, or is to be given up.
@@ -382,6 +384,7 @@ impl Link {
             take: Mutex::new(TakeState::default()),
             parent,
             children: AtomicU64::new(0),
+            grows: AtomicBool::new(false),
             has_stand_ins: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         }

@@ -199,7 +199,10 @@ impl Supervisor<'_> {
                 Stage::Managed(link) => {
                     let unknown = process.unknown_bytes(&self.shared);
                     let look = process.unknown.note(now, unknown, growth, much);
-                    is_growing |= look == Some(Cause::Growth);
+                    if look == Some(Cause::Growth) {
+                        is_growing = true;
+                        link.grows.store(true, Ordering::Release);
+                    }
                     if look.is_some() {
                         link.rescan();
                     }
@@ -219,6 +222,7 @@ impl Supervisor<'_> {
     pub(super) fn stay_ahead(&mut self) {
         if self.ahead_since.replace(Instant::now()).is_none() {
             keep_ahead();
+            self.lookout.set_on_duty(true);
         }
     }
 
@@ -227,6 +231,7 @@ impl Supervisor<'_> {
         if self.ahead_since.is_some_and(|at| at.elapsed() > AHEAD_FOR) {
             self.ahead_since = None;
             relax();
+            self.lookout.set_on_duty(false);
         }
     }
 
