@@ -6,10 +6,18 @@
 
 use std::time::{Duration, Instant};
 
+/// Free memory below which pages are taken away is a hundredth of the budget, within these limits, and more where
+/// the floor is more.
+const RESERVE_MIN: u64 = 3 << 20;
+const RESERVE_MAX: u64 = 64 << 20;
+/// So much can be kept free, with what is between the budget and a hard limit of 2 % more: a program fills
+/// it in the time that a look may be late.
+const FLOOR_WITH_SLACK_BYTES: u64 = 4 << 20;
 /// Always expected: pages that an agent is just taking are seen twice or not at all.
 const LEAST_BYTES: u64 = 512 << 10;
 /// So much must be there in any case, with what is between the budget and a hard limit of 2 % more.
 const WITH_SLACK_BYTES: u64 = 5 << 19;
+/// That limit is above the budget by this part of it, one in so many.
 const SLACK_PART: u64 = 50;
 /// What growth was seen is expected so many times over.
 const FACTOR: u64 = 2;
@@ -17,6 +25,21 @@ const FACTOR: u64 = 2;
 const CALM_BYTES: u64 = 1 << 20;
 /// The largest growth seen is forgotten by half in this time.
 const HALVED_AFTER: Duration = Duration::from_millis(500);
+
+/// Free memory below which pages are taken away.
+pub fn reserve_bytes(budget_bytes: u64) -> u64 {
+    floor_bytes(budget_bytes) + reserve_share(budget_bytes) / 4
+}
+
+/// What of that is kept free at most for memory that the job takes without asking.
+pub fn floor_bytes(budget_bytes: u64) -> u64 {
+    let beside_slack = FLOOR_WITH_SLACK_BYTES.saturating_sub(budget_bytes / SLACK_PART);
+    (reserve_share(budget_bytes) / 4 * 3).max(beside_slack)
+}
+
+fn reserve_share(budget_bytes: u64) -> u64 {
+    (budget_bytes / 100).clamp(RESERVE_MIN, RESERVE_MAX)
+}
 
 /// The growth to expect between two measurements.
 #[derive(Debug)]
@@ -96,6 +119,20 @@ mod tests {
             [1, 25, 50, 100, 125].map(|mib| least(mib << 20)),
             [2539, 2048, 1536, 512, 512]
         );
+    }
+
+    #[test]
+    fn a_small_budget_can_keep_more_free_for_a_look_that_is_late() {
+        let kept = |mib: u64| (floor_bytes(mib << 20) >> 10, reserve_bytes(mib << 20) >> 10);
+        let kept: Vec<_> = [25, 50, 100, 400, 8000].into_iter().map(kept).collect();
+        let expected = [
+            (3584, 4352),
+            (3072, 3840),
+            (2304, 3072),
+            (3072, 4096),
+            (49152, 65536),
+        ];
+        assert_eq!(kept, expected);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A job from start to end: everything is set up here, then the supervisor runs.
 
 use crate::companion::{dismiss, Companion};
+use crate::headroom::{floor_bytes, reserve_bytes};
 use crate::lookout::Lookout;
 use crate::page_cache::page_cache_room;
 use crate::pool::Pool;
@@ -30,9 +31,6 @@ use std::time::Instant;
 
 /// What the supervisor itself needs before the program has a single page.
 const BUDGET_MIN: u64 = 16 << 20;
-/// Free memory below which pages are taken away is a hundredth of the budget, within these limits.
-const RESERVE_MIN: u64 = 3 << 20;
-const RESERVE_MAX: u64 = 64 << 20;
 
 /// What to run, and how.
 pub struct Job {
@@ -292,15 +290,6 @@ fn start_job(
         listener,
         program,
     })
-}
-
-fn reserve_bytes(budget_bytes: u64) -> u64 {
-    (budget_bytes / 100).clamp(RESERVE_MIN, RESERVE_MAX)
-}
-
-/// What is kept free at most for memory that the job takes without asking.
-pub(crate) fn floor_bytes(budget_bytes: u64) -> u64 {
-    reserve_bytes(budget_bytes) / 4 * 3
 }
 
 fn make_engine(job: &Job, store: Option<&SwapStore>) -> Result<Engine, RunError> {
