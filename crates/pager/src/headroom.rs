@@ -33,8 +33,13 @@ pub fn reserve_bytes(budget_bytes: u64) -> u64 {
 
 /// What of that is kept free at most for memory that the job takes without asking.
 pub fn floor_bytes(budget_bytes: u64) -> u64 {
-    let beside_slack = FLOOR_WITH_SLACK_BYTES.saturating_sub(budget_bytes / SLACK_PART);
-    (reserve_share(budget_bytes) / 4 * 3).max(beside_slack)
+    let least = beside_slack(FLOOR_WITH_SLACK_BYTES, budget_bytes);
+    (reserve_share(budget_bytes) / 4 * 3).max(least)
+}
+
+/// What is missing to so many bytes where a hard limit is 2 % above the budget.
+fn beside_slack(bytes: u64, budget_bytes: u64) -> u64 {
+    bytes.saturating_sub(budget_bytes / SLACK_PART)
 }
 
 fn reserve_share(budget_bytes: u64) -> u64 {
@@ -54,9 +59,9 @@ pub struct Headroom {
 impl Headroom {
     /// As much as there is to give of this budget, until more is known.
     pub fn new(budget_bytes: u64, most_bytes: u64, now: Instant) -> Headroom {
-        let beside_slack = WITH_SLACK_BYTES.saturating_sub(budget_bytes / SLACK_PART);
+        let least = beside_slack(WITH_SLACK_BYTES, budget_bytes);
         Headroom {
-            least_bytes: beside_slack.max(LEAST_BYTES).min(most_bytes),
+            least_bytes: least.max(LEAST_BYTES).min(most_bytes),
             most_bytes,
             growth_bytes: most_bytes,
             last: None,

@@ -212,15 +212,8 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     }
     let result = started.and_then(|started| {
         let shared = started.shared.clone();
+        let lookout = Lookout::start(shared.clone()).map_err(other("start a thread"))?;
         let pool = Pool::start(shared.clone()).map_err(other("start a thread"))?;
-        let lookout = Lookout::start(shared.clone()).map_err(other("start a thread"));
-        let lookout = match lookout {
-            Ok(lookout) => lookout,
-            Err(error) => {
-                pool.stop();
-                return Err(error);
-            }
-        };
         let ours = Ours {
             signals: &signals,
             keeper: &keeper,

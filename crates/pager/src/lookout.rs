@@ -11,9 +11,9 @@
 use crate::shared::{lock, Link, Shared};
 use pleat_sys::process::keep_ahead;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::thread::{park, park_timeout, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 const STACK_BYTES: usize = 64 << 10;
@@ -21,6 +21,8 @@ const STACK_BYTES: usize = 64 << 10;
 const EVERY: Duration = Duration::from_millis(1);
 /// So late, the main thread is helped.
 const LATE: Duration = Duration::from_micros(500);
+/// When the main thread is to look if nobody minds that it is late.
+const NEVER: u64 = u64::MAX;
 
 /// The thread, and what the main thread tells it.
 pub struct Lookout {
@@ -30,19 +32,12 @@ pub struct Lookout {
 
 struct Post {
     shared: Arc<Shared>,
-    duty: Mutex<Duty>,
-    changed: Condvar,
     /// When this was made.
     start: Instant,
-    /// When the main thread is to look next, microseconds since then.
+    /// When the main thread is to look next, microseconds since then; [`NEVER`]: this thread is off duty.
     due_us: AtomicU64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Duty {
-    Off,
-    On,
-    Over,
+    /// This thread is to end.
+    is_over: AtomicBool,
 }
 
 impl Lookout {
@@ -53,10 +48,9 @@ impl Lookout {
     pub fn start(shared: Arc<Shared>) -> io::Result<Lookout> {
         let post = Arc::new(Post {
             shared,
-            duty: Mutex::new(Duty::Off),
-            changed: Condvar::new(),
             start: Instant::now(),
-            due_us: AtomicU64::new(u64::MAX),
+            due_us: AtomicU64::new(NEVER),
+            is_over: AtomicBool::new(false),
         });
         let on_post = post.clone();
         let builder = Builder::new().name("pleat-lookout".into());
@@ -69,22 +63,28 @@ impl Lookout {
         })
     }
 
-    /// Memory grows unannounced, or does so no more.
-    pub fn set_on_duty(&self, is_on: bool) {
-        self.post.set(if is_on { Duty::On } else { Duty::Off });
+    /// The main thread has looked, and is going to look again after `pause`; `None`: memory does not grow
+    /// unannounced, and it need not be in time.
+    pub fn looked(&self, pause: Option<Duration>) {
+        let due = pause.map(|pause| self.post.start.elapsed() + pause);
+        let due_us = due.map_or(NEVER, |due| due.as_micros() as u64);
+        let was_off = self.post.due_us.swap(due_us, Ordering::Relaxed) == NEVER;
+        if was_off && due_us != NEVER {
+            self.wake();
+        }
     }
 
-    /// The main thread has looked, and is going to look again after `pause`.
-    pub fn looked(&self, pause: Duration) {
-        let due = self.post.start.elapsed() + pause;
-        let due_us = due.as_micros() as u64;
-        self.post.due_us.store(due_us, Ordering::Relaxed);
+    fn wake(&self) {
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
     }
 }
 
 impl Drop for Lookout {
     fn drop(&mut self) {
-        self.post.set(Duty::Over);
+        self.post.is_over.store(true, Ordering::Relaxed);
+        self.wake();
         if let Some(thread) = self.thread.take() {
             // If it panicked it has said so.
             let _ = thread.join();
@@ -93,32 +93,15 @@ impl Drop for Lookout {
 }
 
 impl Post {
-    fn set(&self, duty: Duty) {
-        *lock(&self.duty) = duty;
-        self.changed.notify_all();
-    }
-
     fn stand(&self) {
         keep_ahead();
-        let mut duty = lock(&self.duty);
-        loop {
-            let waited = match *duty {
-                Duty::Over => return,
-                Duty::Off => self.changed.wait(duty).map_err(PoisonError::into_inner),
-                Duty::On => {
-                    let waited = self.changed.wait_timeout(duty, EVERY);
-                    waited
-                        .map(|(duty, _)| duty)
-                        .map_err(|poisoned| poisoned.into_inner().0)
-                }
-            };
-            duty = waited.unwrap_or_else(|duty| duty);
-            if *duty == Duty::On
-                && is_late(self.start.elapsed(), self.due_us.load(Ordering::Relaxed))
-            {
-                drop(duty);
+        while !self.is_over.load(Ordering::Relaxed) {
+            match self.due_us.load(Ordering::Relaxed) {
+                NEVER => park(),
+                _ => park_timeout(EVERY),
+            }
+            if is_late(self.start.elapsed(), self.due_us.load(Ordering::Relaxed)) {
                 self.help();
-                duty = lock(&self.duty);
             }
         }
     }
@@ -152,7 +135,7 @@ mod tests {
         assert!(!is_late(us(700), 1000));
         assert!(!is_late(us(1500), 1000));
         assert!(is_late(us(1501), 1000));
-        // Before its first look there is nothing to be late for.
-        assert!(!is_late(us(1 << 40), u64::MAX));
+        // Where nobody minds there is nothing to be late for.
+        assert!(!is_late(us(1 << 40), NEVER));
     }
 }

@@ -222,7 +222,6 @@ impl Supervisor<'_> {
     pub(super) fn stay_ahead(&mut self) {
         if self.ahead_since.replace(Instant::now()).is_none() {
             keep_ahead();
-            self.lookout.set_on_duty(true);
         }
     }
 
@@ -231,7 +230,6 @@ impl Supervisor<'_> {
         if self.ahead_since.is_some_and(|at| at.elapsed() > AHEAD_FOR) {
             self.ahead_since = None;
             relax();
-            self.lookout.set_on_duty(false);
         }
     }
 

@@ -177,7 +177,7 @@ impl<'a> Supervisor<'a> {
         hurry(0);
         loop {
             let pause = self.look_at_memory();
-            self.lookout.looked(pause);
+            self.lookout.looked(self.ahead_since.map(|_| pause));
             let is_called = self.wait(pause);
             self.hear_signals();
             let failure = lock(&self.shared.failure).take();
