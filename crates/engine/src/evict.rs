@@ -108,15 +108,17 @@ impl Engine {
         while out.len() - first < want.min(most) {
             let heads = oldest.iter().zip(&room).enumerate();
             let eligible = heads.filter_map(|(index, (head, &room))| {
-                head.filter(|_| room > 0)
-                    .map(|(page, stamp)| (self.rank(takers[index].0, stamp), index, page))
+                let (page, stamp) = head.filter(|_| room > 0)?;
+                let id = takers[index].0;
+                Some((!self.rests(id), self.rank(id, stamp), index, page))
             });
-            let Some((rank, index, page)) = eligible.min() else {
+            let Some((is_awake, rank, index, page)) = eligible.min() else {
                 break;
             };
             let id = takers[index].0;
-            is_waiting =
-                out.len() - first >= urgent && self.another_is_older(rank, takers, &oldest);
+            is_waiting = is_awake
+                && out.len() - first >= urgent
+                && self.another_is_older(rank, takers, &oldest);
             if is_waiting {
                 break;
             }
@@ -199,12 +201,22 @@ impl Engine {
 
     fn oldest_of(&mut self, space: SpaceId) -> Option<(PageNo, u64)> {
         let sees_uses = self.sees_uses(space);
+        let rests = self.rests(space);
         let manner = Manner {
-            passes_max: if sees_uses { u32::MAX } else { PASSES_MAX },
-            with_scouts: !sees_uses && self.lives.is_some(),
+            passes_max: match sees_uses {
+                // What is known of uses says nothing of a time without any.
+                _ if rests => 0,
+                true => u32::MAX,
+                false => PASSES_MAX,
+            },
+            with_scouts: !rests && !sees_uses && self.lives.is_some(),
         };
         let space = self.spaces.get_mut(&space)?;
         space.oldest(&mut self.cache.clock, manner)
+    }
+
+    fn rests(&self, space: SpaceId) -> bool {
+        self.spaces.get(&space).is_some_and(|space| space.rests)
     }
 
     /// The stamp by which a page is compared with others: those of programs that use all they have may count as

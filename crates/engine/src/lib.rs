@@ -249,6 +249,19 @@ impl Engine {
             .map_or(0, |space| space.counts().present())
     }
 
+    /// The program does not run for a while, or does again: meanwhile its pages are the first to go, in the order in
+    /// which they came.
+    pub fn set_rest(&mut self, space: SpaceId, rests: bool) {
+        if let Some(space) = self.spaces.get_mut(&space) {
+            space.rests = rests;
+        }
+    }
+
+    /// Pages that the engine knows of, in programs or away.
+    pub fn known_pages(&self) -> u64 {
+        self.pages.present() + self.pages.away
+    }
+
     /// Whether so little is free that who is not urgent has to wait.
     pub fn is_short(&self) -> bool {
         self.grantable_bytes() < 0

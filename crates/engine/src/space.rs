@@ -87,6 +87,8 @@ impl Subject {
 pub(crate) struct Space {
     /// Where its pages come from and go to. A file is never forked, and nothing of it moved.
     pub(crate) backed: Backed,
+    /// Its program does not run for a while, and uses none of its pages.
+    pub(crate) rests: bool,
     /// Pages that are present and have a copy in the swap file, which is as they are: where the driver reports every
     /// write, and then `CLEAN` in the table; else as they were (`copies.rs`).
     pub(crate) copies: Copies,
@@ -110,6 +112,7 @@ impl Space {
     pub(crate) fn new(backed: Backed) -> Space {
         Space {
             backed,
+            rests: false,
             copies: Copies::default(),
             table: PageTable::default(),
             residents: Residents::default(),

@@ -19,7 +19,7 @@ pub use memory::{rollup, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs};
 pub use process::{
     descendants, exe, is_thread_of, last_cpu_of_thread, may_trace, start_time, status,
-    tgid_of_thread, CpuTimeReader, LastCpuReader, Status,
+    tgid_of_thread, CpuTimeReader, LastCpuReader, Status, ThreadTimes,
 };
 
 use std::io;

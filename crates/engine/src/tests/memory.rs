@@ -154,6 +154,34 @@ fn the_oldest_pages_are_chosen_first_over_all_spaces() {
     assert_eq!(pages, [1, 3, 4, 6]);
 }
 
+#[test]
+fn pages_of_a_program_that_rests_are_the_first_to_go() {
+    let mut script = script();
+    let (a, b) = (script.space, script.engine.add_space());
+    script.fill(50, 3);
+    script.engine.filled(b, PageRange::new(PageNo(80), 3));
+    script.engine.set_rest(b, true);
+    let choose = |script: &mut Script, want| {
+        let mut chosen = Vec::new();
+        let takers = [(a, 9), (b, 9)];
+        script.engine.choose_victims(&takers, want, &mut chosen);
+        chosen
+    };
+    assert_eq!(
+        choose(&mut script, 2),
+        [(b, PageNo(80)), (b, PageNo(81))],
+        "though they came last"
+    );
+    script.engine.set_rest(b, false);
+    assert_eq!(choose(&mut script, 2), [(a, PageNo(50)), (a, PageNo(51))]);
+    script.engine.set_rest(b, true);
+    assert_eq!(
+        choose(&mut script, 2),
+        [(b, PageNo(82)), (a, PageNo(52))],
+        "others when it has none left"
+    );
+}
+
 /// Whose the six pages chosen are: `true` for the other's, of which the program at work has older ones, by far and not so
 /// far, and where memory is short.
 fn chosen_beside_one_at_work(
