@@ -237,6 +237,12 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_file_maps: bool,
 
+    /// Let all processes run at once, whatever comes of it. Else, where several processes compute without
+    /// a break, together use more than --memory, and are more than there are CPUs, some rest for up to
+    /// half a minute while others get done what they do: they take turns
+    #[arg(long)]
+    pub no_load_control: bool,
+
     /// While the job runs, show the directory SOURCE on MOUNTPOINT, an empty directory, and keep the pages
     /// of its files within --memory, too: they and the program's own pages are compressed or kept by
     /// when they were last used. Can be given several times; with ':ro' at the end nothing can be

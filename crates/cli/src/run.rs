@@ -124,6 +124,7 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
         recompress: settings.recompress,
         checks: settings.paranoid,
         file_maps: settings.file_maps,
+        load_control: settings.load_control,
         preset: settings.preset.clone(),
         record: record.map(|(file, recording)| Record {
             file,

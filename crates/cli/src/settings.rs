@@ -34,6 +34,8 @@ pub struct Settings {
     pub paranoid: bool,
     /// Whether large private mappings of files become memory that can be folded.
     pub file_maps: bool,
+    /// Whether processes that thrash together take turns.
+    pub load_control: bool,
     /// Directories shown while the job runs.
     pub mounts: Vec<JobMount>,
     /// The trace to record.
@@ -153,6 +155,7 @@ impl Settings {
             recompress: raw.recompress,
             paranoid: raw.paranoid,
             file_maps: !raw.no_file_maps,
+            load_control: !raw.no_load_control,
             mounts,
             record,
             verbosity: verbosity(&raw),

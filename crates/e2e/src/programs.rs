@@ -48,6 +48,12 @@ impl Machine {
         self.compiled(&BUILT, "beside", &[self.program("beside.c")])
     }
 
+    /// More processes than CPUs that thrash, as [`Machine::torture`].
+    pub fn turns(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "turns", &[self.program("turns.c")])
+    }
+
     /// The program with a userfaultfd of its own, as [`Machine::torture`].
     pub fn refused(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();

@@ -50,6 +50,8 @@ pub struct Job {
     pub checks: bool,
     /// Whether large private mappings of files become memory that can be folded.
     pub file_maps: bool,
+    /// Whether processes take turns where they thrash together and there are more of them than CPUs.
+    pub load_control: bool,
     /// A trace of the job's page references, if wanted.
     pub record: Option<Record>,
     /// Whether to find out where the time of faults and evictions goes.
@@ -324,6 +326,11 @@ fn start_recorder(job: &Job) -> Result<Option<Recorder>, RunError> {
 }
 
 impl Job {
+    /// Whether processes may be made to rest. A recording is to show what they do by themselves.
+    pub(crate) fn has_load_control(&self) -> bool {
+        self.load_control && self.record.is_none()
+    }
+
     /// Most pages filled per fault: a recording wants to see the neighbours' uses, too.
     pub(crate) fn run_max(&self) -> u32 {
         match self.record {

@@ -52,6 +52,10 @@ meters! {
     helped_faults,
     /// Microseconds that threads of the job waited for an answer, from the reading of the fault on.
     stall_us,
+    /// Turns that processes had which thrashed together; the first of each included.
+    turns,
+    /// Microseconds that threads of the job waited because it was the turn of others. No part of `stall_us`.
+    rested_us,
     /// Faults that were put off because an address space event came first.
     deferred_event,
     /// Faults that were put off because their page was just being taken away.

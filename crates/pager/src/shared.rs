@@ -6,7 +6,7 @@
 use crate::crowd::Crowd;
 use crate::files::{FileRead, FileRequested, Readers};
 use crate::folds::Folds;
-use crate::meters::Meters;
+use crate::meters::{Meter, Meters};
 use crate::pace::Pace;
 use crate::parallel::FaultBatches;
 use crate::profile::{Profile, Stopwatch};
@@ -90,7 +90,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// CPUs that this process may use.
-fn cpus() -> usize {
+pub(crate) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -369,6 +369,10 @@ pub struct Link {
     pub has_stand_ins: AtomicBool,
     /// Its address space is gone, or is to be given up.
     pub ended: AtomicBool,
+    /// Microseconds that its threads waited for pages.
+    pub stalled_us: Meter,
+    /// It is another's turn: its faults find no answer (`load.rs`).
+    rests: AtomicBool,
 }
 
 impl Link {
@@ -387,6 +391,8 @@ impl Link {
             grows: AtomicBool::new(false),
             has_stand_ins: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            stalled_us: Meter::default(),
+            rests: AtomicBool::new(false),
         }
     }
 
@@ -406,6 +412,19 @@ impl Link {
         }
         drop(mail);
         self.bell.ring();
+    }
+
+    /// Whether its faults are to wait for its turn.
+    pub fn rests(&self) -> bool {
+        self.rests.load(Ordering::Acquire)
+    }
+
+    /// It is its turn, or another's.
+    pub fn set_rest(&self, rests: bool) {
+        // Its thread looks after it was called: what waits then is answered, or was put off after this.
+        if self.rests.swap(rests, Ordering::AcqRel) && !rests {
+            self.bell.ring();
+        }
     }
 
     /// Asks the space's thread to end.

@@ -103,6 +103,7 @@ fn job(args: &Args, faulty: Arc<Faulty>) -> Result<Job, RunError> {
         recompress: false,
         preset,
         checks: false,
+        load_control: true,
         file_maps: true,
         record: None,
         profile: false,

@@ -57,6 +57,8 @@ parts! { FaultPart, FaultParts,
     read = Read,
     /// Waiting for its turn, behind other faults and events.
     turn = Turn,
+    /// Waiting while it was the turn of other processes, with which its own thrashed.
+    rest = Rest,
     /// Waiting for the engine's lock.
     lock = Lock,
     /// Asking the engine what the page is, and copying its compressed bytes.

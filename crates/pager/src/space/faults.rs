@@ -58,6 +58,8 @@ pub(super) enum Later {
     File(u64),
     /// The file is to be mapped again where memory stood in for it.
     GiveBack,
+    /// It is the turn of other processes.
+    Rest,
 }
 
 impl Later {
@@ -67,6 +69,7 @@ impl Later {
             Later::Event => FaultPart::Event,
             Later::Leaving => FaultPart::Leaving,
             Later::Memory => FaultPart::Memory,
+            Later::Rest => FaultPart::Rest,
             Later::Reading(_) => FaultPart::SwapRead,
             Later::File(_) | Later::GiveBack => FaultPart::FileRead,
         }
@@ -118,7 +121,7 @@ impl Fault {
             Later::Memory => Some(Duration::from_micros(500)),
             Later::Reading(_) | Later::File(_) => None,
             // Called when it is done; asked meanwhile whether there is still an agent to do it.
-            Later::GiveBack => Some(Duration::from_secs(1)),
+            Later::GiveBack | Later::Rest => Some(Duration::from_secs(1)),
         }
     }
 }
@@ -155,9 +158,15 @@ impl Space {
         let faults = std::mem::take(&mut self.deferred);
         self.sleepers.is_gathering = faults.len() > 1;
         for mut fault in faults {
-            if self.is_being_read(fault.why) {
+            let rests = fault.why == Later::Rest && self.link.rests();
+            if rests || self.is_being_read(fault.why) {
                 self.deferred.push(fault);
                 continue;
+            }
+            if fault.why == Later::Rest {
+                let rested = fault.since.elapsed().as_micros() as u64;
+                self.shared.meters.rested_us.add(rested);
+                fault.since = Instant::now();
             }
             if fault.is_starving() {
                 self.shared.starving.fetch_sub(1, Ordering::AcqRel);
@@ -192,7 +201,7 @@ impl Space {
                         self.shared.starving.fetch_add(1, Ordering::AcqRel);
                         reclaim::kick(&self.shared);
                     }
-                    Later::Reading(_) | Later::File(_) | Later::GiveBack => {}
+                    Later::Reading(_) | Later::File(_) | Later::GiveBack | Later::Rest => {}
                 }
                 self.deferred.push(Fault { why, ..fault });
             }
@@ -205,7 +214,9 @@ impl Space {
         self.answered += 1;
         let meters = &self.shared.meters;
         meters.faults.add(1);
-        meters.stall_us.add(since.elapsed().as_micros() as u64);
+        let stalled_us = since.elapsed().as_micros() as u64;
+        meters.stall_us.add(stalled_us);
+        self.link.stalled_us.add(stalled_us);
     }
 
     /// Whether nothing but the engine has to be asked about this fault, as long as its page is away.
@@ -243,6 +254,9 @@ impl Space {
             let address = fault.page.address();
             self.link.uffd.wake(address, PAGE_SIZE as u64);
             return Ok(None);
+        }
+        if !urgent && self.waits_for_turn(fault) {
+            return Ok(Some(Later::Rest));
         }
         if let Some(why) = self.check_wiped(fault)? {
             return Ok(Some(why));
@@ -286,6 +300,15 @@ impl Space {
             self.shared.meters.urgent_faults.add(1);
         }
         result
+    }
+
+    /// Whether it is the turn of other processes. What has been begun for a fault is brought to its end.
+    fn waits_for_turn(&self, fault: &Fault) -> bool {
+        let is_begun = matches!(
+            fault.why,
+            Later::Leaving | Later::Reading(_) | Later::File(_)
+        );
+        self.link.rests() && !is_begun
     }
 
     /// While recording, few pages may be in memory: when taking them does not keep pace, the fault waits,

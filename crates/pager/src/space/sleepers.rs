@@ -59,7 +59,11 @@ impl Space {
         let mut shareable: Vec<Waiting> = Vec::new();
         let is_alone =
             self.faults.len() < 2 || self.agent.is_none() || !self.may_bring_neighbours();
-        if is_alone || self.shared.recorder.is_some() || !self.shared.folds.is_watched() {
+        if is_alone
+            || self.link.rests()
+            || self.shared.recorder.is_some()
+            || !self.shared.folds.is_watched()
+        {
             return shareable;
         }
         for fault in &self.faults {

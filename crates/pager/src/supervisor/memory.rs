@@ -133,6 +133,7 @@ impl Supervisor<'_> {
             self.manage_more();
         }
         self.fall_back();
+        self.control_load();
         self.retry_stuck();
         self.check_hope();
         self.hear_recorder();

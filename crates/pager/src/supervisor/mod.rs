@@ -5,6 +5,7 @@
 mod companions;
 mod conversations;
 mod hope;
+mod load;
 pub(crate) mod mappings;
 mod memory;
 
@@ -19,6 +20,7 @@ use crate::report::Live;
 use crate::shared::{lock, Shared};
 use crate::standins::StandIns;
 use crate::strain::Strain;
+use load::Load;
 use mappings::Asked;
 use pleat_sys::channel::{Channel, Listener};
 use pleat_sys::keeper::Keeper;
@@ -95,6 +97,8 @@ pub struct Supervisor<'a> {
     cache_room: CacheRoom,
     /// How much of mapped files is the limited cgroup's.
     group_files: GroupFiles,
+    /// Who rests; `None`: nobody ever does.
+    load: Option<Load>,
     /// What the job takes without asking.
     headroom: Headroom,
     /// When memory was last seen to grow unasked, while this thread runs ahead of other load for it.
@@ -141,6 +145,9 @@ impl<'a> Supervisor<'a> {
             engine_budget: job.budget_bytes - room,
             cache_room: CacheRoom::new(room, start),
             group_files: GroupFiles::default(),
+            load: job
+                .has_load_control()
+                .then(|| Load::new(job.budget_bytes, start)),
             headroom: Headroom::new(job.budget_bytes, floor_bytes(job.budget_bytes), start),
             unnamed: Vec::new(),
             asked: Vec::new(),
@@ -245,6 +252,12 @@ impl<'a> Supervisor<'a> {
 
     fn hear_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
+            if !matches!(
+                signal.number,
+                libc::SIGCHLD | libc::SIGWINCH | libc::SIGXFSZ
+            ) {
+                self.pause_load_control();
+            }
             match signal.number {
                 libc::SIGCHLD => self.reap(),
                 // The swap file met a limit; the write has failed and says so.
