@@ -39,6 +39,8 @@ const LOOK_MIN: Duration = Duration::from_micros(250);
 /// The same for a job that takes next to nothing without asking: a look costs 20 us.
 const LOOK_MIN_CALM: Duration = Duration::from_micros(1000);
 const LOOK_MAX: Duration = Duration::from_millis(50);
+/// The same while less than half of the budget is in use: without pressure looks are all that pleat costs.
+const LOOK_MAX_FAR: Duration = Duration::from_millis(100);
 const LOOK_MAX_RECORDING: Duration = Duration::from_millis(2);
 /// Between two looks for processes that never said hello.
 const STRAYS_EVERY: Duration = Duration::from_millis(250);
@@ -152,10 +154,10 @@ impl Supervisor<'_> {
             } else {
                 LOOK_MIN
             },
-            if self.is_recording() {
-                LOOK_MAX_RECORDING
-            } else {
-                LOOK_MAX
+            match (self.is_recording(), near) {
+                (true, _) => LOOK_MAX_RECORDING,
+                (false, true) => LOOK_MAX,
+                (false, false) => LOOK_MAX_FAR,
             },
         )
     }
