@@ -32,6 +32,11 @@ enum Step {
         space: usize,
         begins: bool,
     },
+    /// The program is said to rest, or to run again, whatever it does.
+    Rest {
+        space: usize,
+        rests: bool,
+    },
     LookUp {
         space: usize,
         page: u64,
@@ -119,6 +124,7 @@ fn step() -> impl Strategy<Value = Step> {
         12 => (space(), page(), choice()).prop_map(|(space, page, cut)| Write { space, page, cut }),
         2 => space().prop_map(|space| Sweep { space }),
         2 => (space(), any::<bool>()).prop_map(|(space, begins)| Round { space, begins }),
+        2 => (space(), any::<bool>()).prop_map(|(space, rests)| Rest { space, rests }),
         6 => (space(), page()).prop_map(|(space, page)| LookUp { space, page }),
         6 => space().prop_map(|space| Answer { space }),
         8 => (space(), page()).prop_map(|(space, page)| LookUpApart { space, page }),
@@ -182,6 +188,10 @@ fn apply(world: &mut World, step: Step) {
         Step::Round { space, begins } => {
             let space = world.space(space).into_iter();
             space.for_each(|space| world.engine.set_round(space, begins));
+        }
+        Step::Rest { space, rests } => {
+            let space = world.space(space).into_iter();
+            space.for_each(|space| world.engine.set_rest(space, rests));
         }
         Step::LookUp { space, page } => {
             world
@@ -374,7 +384,7 @@ fn random_sequences_reach_everything_that_can_happen() {
     let mut runner = TestRunner::deterministic();
     let all = (settings(), parts(), steps());
     let mut seen = [0; CORNERS];
-    for _ in 0..500 {
+    for _ in 0..800 {
         let (settings, parts, steps) = all.new_tree(&mut runner).unwrap().current();
         let counters = run(settings, parts, steps);
         for (seen, count) in seen.iter_mut().zip(corners(&counters)) {
