@@ -159,7 +159,6 @@ impl Census {
         for pid in gone {
             self.remove(pid, keeper);
         }
-        self.forget_sharing();
         let due = self.sampled.is_none_or(|(at, pause)| at.elapsed() >= pause);
         let sampling = dear && due;
         if sampling {
@@ -219,14 +218,6 @@ impl Census {
                 process.shares = true;
                 self.sampled = None;
             }
-        }
-    }
-
-    /// Who is the last that shares shares with nobody.
-    fn forget_sharing(&mut self) {
-        let mut sharing = self.processes.values_mut().filter(|process| process.shares);
-        if let (Some(last), None) = (sharing.next(), sharing.next()) {
-            (last.shares, last.own_share) = (false, 1.0);
         }
     }
 

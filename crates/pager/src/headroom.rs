@@ -26,11 +26,6 @@ const CALM_BYTES: u64 = 1 << 20;
 /// The largest growth seen is forgotten by half in this time.
 const HALVED_AFTER: Duration = Duration::from_millis(500);
 
-/// What is expected to be left between the budget and a hard limit.
-pub fn slack_bytes(budget_bytes: u64) -> u64 {
-    budget_bytes / SLACK_PART
-}
-
 /// Free memory below which pages are taken away.
 pub fn reserve_bytes(budget_bytes: u64) -> u64 {
     floor_bytes(budget_bytes) + reserve_share(budget_bytes) / 4
@@ -44,7 +39,7 @@ pub fn floor_bytes(budget_bytes: u64) -> u64 {
 
 /// What is missing to so many bytes where a hard limit is 2 % above the budget.
 fn beside_slack(bytes: u64, budget_bytes: u64) -> u64 {
-    bytes.saturating_sub(slack_bytes(budget_bytes))
+    bytes.saturating_sub(budget_bytes / SLACK_PART)
 }
 
 fn reserve_share(budget_bytes: u64) -> u64 {

@@ -3,7 +3,6 @@
 use super::Supervisor;
 use crate::census::Stage;
 use crate::cgroup::Gauge;
-use crate::headroom::slack_bytes;
 use crate::reclaim;
 use crate::record::Recorder;
 use crate::shared::lock;
@@ -145,7 +144,7 @@ impl Supervisor<'_> {
         // Until there is something to do: processes to manage, or no memory left.
         let room = match manage_from.checked_sub(self.used_bytes) {
             Some(room) => room,
-            None => free.max(0) as u64 + self.calm_slack_bytes(),
+            None => free.max(0) as u64,
         };
         let until_full = Duration::from_micros(room / GROWTH_BYTES_PER_US);
         until_full.clamp(
@@ -160,17 +159,6 @@ impl Supervisor<'_> {
                 (false, false) => LOOK_MAX_FAR,
             },
         )
-    }
-
-    /// What may be filled beyond the budget before a look, in a job that takes next to nothing without asking: what a
-    /// hard limit leaves at least.
-    fn calm_slack_bytes(&self) -> u64 {
-        if !self.headroom.is_calm() {
-            return 0;
-        }
-        let (budget, gauge) = (self.job.budget_bytes, self.gauge.as_ref());
-        let left = gauge.map_or(u64::MAX, |gauge| gauge.limit_bytes().saturating_sub(budget));
-        left.min(slack_bytes(budget))
     }
 
     /// Whether references are to be recorded, or were: then every process is managed from its start.

@@ -185,7 +185,7 @@ impl<'a> Supervisor<'a> {
         loop {
             let pause = self.look_at_memory();
             self.lookout.looked(self.ahead_since.map(|_| pause));
-            let (is_called, is_told) = self.wait(pause);
+            let is_called = self.wait(pause);
             self.hear_signals();
             let failure = lock(&self.shared.failure).take();
             if let Some(message) = failure {
@@ -194,10 +194,8 @@ impl<'a> Supervisor<'a> {
             if is_called {
                 self.accept();
             }
-            if is_called || is_told {
-                self.hear_unnamed();
-                self.hear_processes();
-            }
+            self.hear_unnamed();
+            self.hear_processes();
             self.answer_file_requests();
             self.hear_companions();
             if self.ending.is_some() && self.release_rest() {
@@ -217,12 +215,11 @@ impl<'a> Supervisor<'a> {
         Ending::Stopped { message }
     }
 
-    /// Waits for something to happen; answers whether somebody wants to connect, and whether somebody connected has
-    /// said something.
+    /// Waits for something to happen; answers whether somebody wants to connect.
     ///
     /// Only then is it worth asking: an accept in vain has made and freed a socket in the kernel, and under
     /// load what is freed stays for a while. Asked at every look, that came to 3 MiB.
-    fn wait(&mut self, pause: Duration) -> (bool, bool) {
+    fn wait(&mut self, pause: Duration) -> bool {
         let mut fds = vec![
             readable(self.listener.as_raw_fd()),
             readable(self.signals.as_raw_fd()),
@@ -248,8 +245,7 @@ impl<'a> Supervisor<'a> {
         if fds[2].revents != 0 {
             self.shared.main_bell.hush();
         }
-        let is_told = fds[3..].iter().any(|fd| fd.revents != 0);
-        (fds[0].revents != 0, is_told)
+        fds[0].revents != 0
     }
 
     // ---- signals and children
