@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, WORDS = PAGE / 8 };
+#include "pages.h"
 
 /* What the processes share. */
 struct meeting {
@@ -27,22 +27,7 @@ struct meeting {
 	atomic_ulong arrived;
 };
 
-static uint64_t mix(uint64_t x)
-{
-	x ^= x >> 31;
-	x *= 0x9e3779b97f4a7c15;
-	x ^= x >> 29;
-	return x * 0xbf58476d1ce4e5b9;
-}
-
-/* Half of each page is noise: it compresses about 2:1. The last word counts the changes. */
-static void write_page(uint64_t *page, uint64_t name)
-{
-	for (size_t word = 0; word < WORDS / 2; word++)
-		page[word] = mix(name * WORDS + word);
-	page[WORDS - 1] = 0;
-}
-
+/* The last word counts the changes. */
 static int is_right(const uint64_t *page, uint64_t name, uint32_t changes)
 {
 	size_t word = name % (WORDS / 2);
