@@ -203,11 +203,11 @@ impl Engine {
         let sees_uses = self.sees_uses(space);
         let rests = self.rests(space);
         let manner = Manner {
-            passes_max: match sees_uses {
+            passes_max: match (rests, sees_uses) {
                 // What is known of uses says nothing of a time without any.
-                _ if rests => 0,
-                true => u32::MAX,
-                false => PASSES_MAX,
+                (true, _) => 0,
+                (false, true) => u32::MAX,
+                (false, false) => PASSES_MAX,
             },
             with_scouts: !rests && !sees_uses && self.lives.is_some(),
         };

@@ -421,8 +421,9 @@ impl Link {
 
     /// It is its turn, or another's.
     pub fn set_rest(&self, rests: bool) {
+        self.rests.store(rests, Ordering::Release);
         // Its thread looks after it was called: what waits then is answered, or was put off after this.
-        if self.rests.swap(rests, Ordering::AcqRel) && !rests {
+        if !rests {
             self.bell.ring();
         }
     }

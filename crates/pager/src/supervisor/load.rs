@@ -20,6 +20,8 @@ pub(super) struct Load {
     /// What each had done when it was last looked at.
     done: HashMap<SpaceId, Done>,
     looked: Instant,
+    /// Somebody was told to rest, and not yet to run again.
+    somebody_rests: bool,
 }
 
 /// What a process has done so far.
@@ -39,6 +41,7 @@ impl Load {
             control: LoadControl::new(cpus(), budget_bytes / PAGE_SIZE as u64, now),
             done: HashMap::new(),
             looked: now,
+            somebody_rests: false,
         }
     }
 
@@ -78,6 +81,12 @@ impl Supervisor<'_> {
     pub(super) fn control_load(&mut self) {
         let Some(load) = &mut self.load else { return };
         let now = Instant::now();
+        let took = now - load.looked;
+        // Memory is looked at every millisecond. Between looks at processes there is only something to do for those
+        // that rest, when others end or a signal comes.
+        if took < LOOK_EVERY && !load.somebody_rests {
+            return;
+        }
         let known_pages = self.shared.engine().known_pages();
         let processes = self.census.processes.iter();
         let managed = processes.filter_map(|(pid, process)| match &process.stage {
@@ -92,7 +101,6 @@ impl Supervisor<'_> {
         };
         let ids: Vec<SpaceId> = parties.iter().map(|(_, link)| link.id).collect();
         let mut turns = load.control.keep(now, &ids);
-        let took = now - load.looked;
         if took >= LOOK_EVERY {
             load.looked = now;
             load.done.retain(|id, _| ids.contains(id));
@@ -105,8 +113,10 @@ impl Supervisor<'_> {
             turns += load.control.look(now, &seen, known_pages);
         }
         self.shared.meters.turns.add(turns);
+        load.somebody_rests = false;
         for (_, link) in managed {
             let rests = load.control.rests(link.id);
+            load.somebody_rests |= rests;
             if link.rests() != rests {
                 self.shared.engine().set_rest(link.id, rests);
                 link.set_rest(rests);
