@@ -1,13 +1,14 @@
 /* More processes than CPUs, which all compute without a break and together use more than there is memory for.
  *
- *     turns PROCESSES MB PHASES TOUCHES alone|sleep|spin
+ *     turns PROCESSES MB PHASES TOUCHES alone|sleep|spin|yield
  *
  * Each process fills MB of its own, and in each phase reads and changes TOUCHES pages at random. After a phase it goes on
- * (alone), or waits for all others to have come so far, asleep or looking all the time. Ends with 1 if any page does not hold
- * what was written to it.
+ * (alone), or waits for all others to have come so far, asleep or looking all the time, or yielding the CPU as it looks.
+ * Ends with 1 if any page does not hold what was written to it.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -38,12 +39,17 @@ static void meet(struct meeting *meeting, const char *how, unsigned long all)
 {
 	if (strcmp(how, "sleep") == 0) {
 		pthread_barrier_wait(&meeting->barrier);
-	} else if (strcmp(how, "spin") == 0) {
+	} else if (strcmp(how, "alone") != 0) {
+		int yields = strcmp(how, "yield") == 0;
 		atomic_fetch_add(&meeting->arrived, 1);
-		/* No sched_yield(): a storm of these keeps Linux 6.18 from running its own threads, and pleat then
-		 * takes the disk for dead. */
-		while (atomic_load(&meeting->arrived) < all)
-			__builtin_ia32_pause();
+		while (atomic_load(&meeting->arrived) < all) {
+			/* A storm of these keeps Linux 6.18 from running its own threads, among them those that bring
+			 * writes to an end. */
+			if (yields)
+				sched_yield();
+			else
+				__builtin_ia32_pause();
+		}
 	}
 }
 
@@ -80,7 +86,7 @@ static int work(struct meeting *meeting, unsigned long number, char **argv)
 int main(int argc, char **argv)
 {
 	if (argc != 6) {
-		fprintf(stderr, "usage: turns PROCESSES MB PHASES TOUCHES alone|sleep|spin\n");
+		fprintf(stderr, "usage: turns PROCESSES MB PHASES TOUCHES alone|sleep|spin|yield\n");
 		return 2;
 	}
 	unsigned long processes = strtoul(argv[1], NULL, 0);

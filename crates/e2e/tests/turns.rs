@@ -64,3 +64,8 @@ fn who_sleeps_until_others_have_had_their_turn_does_not_sleep_for_good() {
 fn who_looks_all_the_time_for_what_others_do_in_their_turn_sees_it() {
     run("spin", &[]);
 }
+
+#[test]
+fn who_yields_until_others_have_come_so_far_does_not_keep_the_swap_file_from_answering() {
+    run("yield", &[]);
+}

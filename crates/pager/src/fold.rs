@@ -263,6 +263,7 @@ pub fn run(shared: &Arc<Shared>) {
     let mut press = Press::new(shared);
     let mut vigil = shared.claim_spinning().then(|| Vigil::new(Instant::now()));
     while !shared.is_over() {
+        shared.silence.keep();
         press.let_learn(shared);
         let faults = match shared.has_two_cpus {
             true => shared.meters.faults.get(),

@@ -39,6 +39,7 @@ mod record;
 mod report;
 mod rings;
 mod shared;
+mod silence;
 mod space;
 mod standins;
 mod store;

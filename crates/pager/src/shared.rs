@@ -12,6 +12,7 @@ use crate::parallel::FaultBatches;
 use crate::profile::{Profile, Stopwatch};
 use crate::record::Recorder;
 use crate::rings::{Rings, Slots};
+use crate::silence::Silence;
 use crate::store::SwapStore;
 use pleat_codec::Choice;
 use pleat_engine::Engine;
@@ -36,6 +37,8 @@ pub struct Shared {
     pub has_two_cpus: bool,
     /// Where its threads run.
     pub crowd: Crowd,
+    /// Kept while the swap file is late.
+    pub silence: Silence,
     /// How long to look for a lock before sleeping; 0 with one CPU.
     pub spins: u32,
     /// The swap file, if there is one.
@@ -132,6 +135,7 @@ impl Shared {
             may_spin: AtomicBool::new(spins > 0 && parts.has_spare_cpu),
             has_two_cpus: cpus() == 2,
             crowd: Crowd::new(Instant::now()),
+            silence: Silence::new(Instant::now()),
             spins,
             swap: parts.swap,
             codec: parts.codec,
@@ -244,6 +248,13 @@ impl Shared {
         let beside = !self.crowd.is_there(Instant::now());
         if let Some(costs) = self.pace.due(beside) {
             self.engine().costs(costs);
+        }
+    }
+
+    /// The oldest transfer that a thread of ours waits for has been under way since then.
+    pub fn waits_since(&self, since: Instant) {
+        if self.silence.consider(Instant::now(), since) {
+            self.meters.silences.add(1);
         }
     }
 

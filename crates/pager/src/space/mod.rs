@@ -226,6 +226,7 @@ impl Space {
         if self.link.ended.load(Ordering::Acquire) {
             return Err(Ended);
         }
+        self.shared.silence.keep();
         self.read_mail()?;
         if std::mem::take(&mut self.agent_calls) {
             self.hear_agent()?;

@@ -167,7 +167,7 @@ impl Reads {
     /// Why the job has to end.
     pub(crate) fn land(&mut self, shared: &Shared, store: &SwapStore) -> Result<bool, String> {
         if self.is_idle() || !self.has_ended(Patience::Poll) {
-            return self.look_for_stuck(store).map(|()| false);
+            return self.look_for_stuck(shared, store).map(|()| false);
         }
         let Completion {
             id,
@@ -199,7 +199,11 @@ impl Reads {
         Ok(true)
     }
 
-    fn look_for_stuck(&mut self, store: &SwapStore) -> Result<(), String> {
+    fn look_for_stuck(&mut self, shared: &Shared, store: &SwapStore) -> Result<(), String> {
+        let begun = self.under_way.iter().map(|read| read.since);
+        if let Some(oldest) = begun.min() {
+            shared.waits_since(oldest);
+        }
         let waited = self.under_way.iter_mut().map(|read| &mut read.waited);
         match self.watch.look(waited) {
             None => Ok(()),
