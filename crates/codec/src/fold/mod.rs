@@ -2,7 +2,8 @@
 //!
 //! A quick look at the page (how many bytes are zero, how many different ones a sample has, by how much
 //! neighbouring numbers differ) decides what is tried: word dictionaries (`words.rs`), differences of
-//! numbers (`deltas.rs`), Lempel-Ziv within the page (`lz.rs`), or nothing, because it will not compress.
+//! numbers (`deltas.rs`), classes of 32-bit numbers (`records.rs`), Lempel-Ziv within the page (`lz.rs`), or nothing,
+//! because it will not compress.
 //!
 //! The words are treated in eight 64-bit lanes at a time (`lanes.rs`); all is written once and compiled for
 //! three levels of the CPU, and the form stored does not depend on which.
@@ -14,6 +15,7 @@ mod deltas;
 mod lanes;
 mod lz;
 mod patterns;
+mod records;
 mod unlz;
 mod unwords;
 mod words;
@@ -33,6 +35,7 @@ const DELTAS_8: u8 = 3;
 const DELTAS_4: u8 = 4;
 /// Lempel-Ziv of a page of 16-bit characters, the low bytes first.
 const LZ_16: u8 = 5;
+const RECORDS: u8 = 6;
 
 /// Zero bytes that a page of words has at least: pointers and small numbers bring two to seven each.
 /// Text and code have fewer.
@@ -75,7 +78,7 @@ impl Level {
     }
 }
 
-/// The codec with its working memory, about 90 KiB.
+/// The codec with its working memory, about 100 KiB.
 pub struct Fold {
     level: Level,
     words: Box<words::Parts>,
@@ -83,6 +86,7 @@ pub struct Fold {
     lz: Box<lz::Lz>,
     unlz: Box<unlz::Unlz>,
     deltas: Box<deltas::Deltas>,
+    records: Box<records::Records>,
     other: Box<Page>,
 }
 
@@ -105,6 +109,7 @@ impl Fold {
             lz: Box::new(lz::Lz::new()),
             unlz: Box::new(unlz::Unlz::new()),
             deltas: Box::new(deltas::Deltas::new()),
+            records: Box::new(records::Records::new()),
             other: Box::new([0; PAGE_SIZE]),
         }
     }
@@ -168,6 +173,10 @@ fn compress_words<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8])
             other = differences.encode(page, &mut fold.deltas, &mut fold.other[..room]);
         }
     }
+    if other.is_none() && literals > LITERALS_MAX && records::suits(page) {
+        let made = records::encode(page, &mut fold.records, &mut fold.other[..room]);
+        other = made.map(|len| (RECORDS, len));
+    }
     if other.is_none() && literals > LITERALS_MAX {
         let lz = lz::encode::<V, lz::Numbers>(page, &mut fold.lz, &mut fold.other[..room]);
         other = lz.map(|len| (LZ, len));
@@ -182,6 +191,13 @@ fn compress_words<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8])
 #[inline(always)]
 fn compress_others<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8]) -> Option<Made> {
     let differences = Differences::estimate(page);
+    let room = out.len().min(differences.bytes());
+    if records::suits(page) {
+        let len = records::encode(page, &mut fold.records, &mut out[..room]);
+        if let Some(len) = len {
+            return Some((RECORDS, len));
+        }
+    }
     if differences.bytes() < DELTAS_MAX {
         let made = differences.encode(page, &mut fold.deltas, out);
         if made.is_some() {
@@ -239,6 +255,7 @@ fn decompress<V: lanes::Lanes>(fold: &mut Fold, data: &[u8], page: &mut Page) ->
         (&LZ, stored) => unlz::decode::<V>(stored, &mut fold.unlz, page),
         (&DELTAS_8, stored) => deltas::decode::<8>(stored, &mut fold.deltas, page),
         (&DELTAS_4, stored) => deltas::decode::<4>(stored, &mut fold.deltas, page),
+        (&RECORDS, stored) => records::decode(stored, &mut fold.records, page),
         (&LZ_16, stored) => {
             unlz::decode::<V>(stored, &mut fold.unlz, page)?;
             *page = characters_of_16_bits(page);

@@ -62,6 +62,14 @@ fn page_of_words(word: impl FnMut(usize) -> u64) -> Page {
     bytes.try_into().expect("a page")
 }
 
+fn page_of_numbers(number: impl FnMut(usize) -> u32) -> Page {
+    let bytes: Vec<u8> = (0..PAGE_SIZE / 4)
+        .map(number)
+        .flat_map(u32::to_le_bytes)
+        .collect();
+    bytes.try_into().expect("a page")
+}
+
 /// Words as heaps hold them: each of a kind that some stage treats in its own way.
 fn heap_word() -> impl Strategy<Value = u64> {
     prop_oneof![
@@ -117,13 +125,6 @@ fn text_page() -> impl Strategy<Value = Page> {
 
 /// Numbers that follow one another.
 fn number_page() -> impl Strategy<Value = Page> {
-    let page_of_halves = |half: &dyn Fn(usize) -> u32| -> Page {
-        let bytes: Vec<u8> = (0..PAGE_SIZE / 4)
-            .map(half)
-            .flat_map(u32::to_le_bytes)
-            .collect();
-        bytes.try_into().expect("a page")
-    };
     let noise = || any::<u64>().prop_map(testing::noise);
     prop_oneof![
         (any::<u64>(), any::<u64>(), noise(), 0..64u32).prop_map(|(first, step, noise, bits)| {
@@ -136,7 +137,7 @@ fn number_page() -> impl Strategy<Value = Page> {
         }),
         (any::<u32>(), any::<u32>(), noise(), 0..32u32).prop_map(
             move |(first, step, noise, bits)| {
-                page_of_halves(&|i| {
+                page_of_numbers(|i| {
                     let by = u32::from(noise[i]) << bits;
                     first
                         .wrapping_add(step.wrapping_mul(i as u32))
@@ -150,6 +151,25 @@ fn number_page() -> impl Strategy<Value = Page> {
     ]
 }
 
+/// Records of 32-bit numbers, in which each field is of one kind.
+fn record_page() -> impl Strategy<Value = Page> {
+    let fields = prop::collection::vec((0..6u8, any::<u32>()), 1..10);
+    (fields, any::<u64>().prop_map(testing::noise)).prop_map(|(fields, noise)| {
+        page_of_numbers(|i| {
+            let (kind, some) = fields[i % fields.len()];
+            let any = u32::from_le_bytes([noise[i], noise[i + 1024], noise[i + 2048], 0]);
+            match kind {
+                0 => some,
+                1 => some.wrapping_add((i / fields.len()) as u32),
+                2 => some.wrapping_add(any & 0xFF),
+                3 => any & 0xFF,
+                4 => some & 0xFF00_0000 | any,
+                _ => some ^ any << 8,
+            }
+        })
+    })
+}
+
 fn text_of_16_bits() -> impl Strategy<Value = Page> {
     text_page().prop_map(|text| std::array::from_fn(|i| if i % 2 == 0 { text[i / 2] } else { 0 }))
 }
@@ -161,6 +181,7 @@ fn page() -> impl Strategy<Value = Page> {
         heap_page(),
         text_page(),
         number_page(),
+        record_page(),
         text_of_16_bits()
     ]
 }
@@ -197,6 +218,26 @@ fn the_methods_are_chosen_by_what_they_are_good_at() {
     let steps = compress_everywhere(&counts, PAGE_SIZE).expect("compresses");
     assert_eq!(steps[0], DELTAS_4);
     assert!(steps.len() < 700, "{} bytes", steps.len());
+
+    // Nodes of a tree: two links or none, and where its text begins.
+    let noise = testing::noise(6);
+    let tree = page_of_numbers(|i| match i % 3 {
+        2 => 3_000_000 + i as u32 / 3,
+        _ if noise[i] & 1 == 0 => 0x8000_0000,
+        _ => 0x4000_0000 | u32::from_le_bytes([noise[i], noise[i + 1024], noise[i + 2048], 0]),
+    });
+    let records = compress_everywhere(&tree, PAGE_SIZE).expect("compresses");
+    assert_eq!(records[0], RECORDS);
+    // What links there are take three bytes each, the classes 384, and nothing else anything.
+    let links = (0..1024)
+        .filter(|i| i % 3 != 2 && noise[*i] & 1 == 1)
+        .count();
+    let least = 1 + 8 + 384 + 3 * links;
+    assert!(
+        (least..least + 8).contains(&records.len()),
+        "{} bytes",
+        records.len()
+    );
 
     assert_eq!(compress_everywhere(&testing::noise(5), PAGE_SIZE), None);
 }
@@ -283,7 +324,7 @@ proptest! {
 
     #[test]
     fn random_bytes_decode_alike_at_every_level(
-        method in 0..7u8,
+        method in 0..8u8,
         mut data in prop::collection::vec(any::<u8>(), 1..6000),
     ) {
         data[0] = method;
