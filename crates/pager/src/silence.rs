@@ -78,7 +78,8 @@ impl Silence {
         }
     }
 
-    fn left(&self) -> Option<Duration> {
+    /// How long it is still kept.
+    pub fn left(&self) -> Option<Duration> {
         let until_us = self.until_us.load(Ordering::Relaxed);
         if until_us == OVER {
             return None;

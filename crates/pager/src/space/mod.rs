@@ -226,7 +226,7 @@ impl Space {
         if self.link.ended.load(Ordering::Acquire) {
             return Err(Ended);
         }
-        self.shared.silence.keep();
+        self.keep_silence();
         self.read_mail()?;
         if std::mem::take(&mut self.agent_calls) {
             self.hear_agent()?;
@@ -247,6 +247,21 @@ impl Space {
             self.sleep();
         }
         Ok(())
+    }
+
+    /// Does nothing while silence is kept, unless that would let the program have memory unasked: until its mappings
+    /// are found nothing stops it from filling them.
+    fn keep_silence(&self) {
+        while let Some(left) = self.shared.silence.left() {
+            if self.registered.is_empty() || lock(&self.link.mail).rescan {
+                return;
+            }
+            let mut fds = [readable(self.link.bell.as_raw_fd())];
+            wait(&mut fds, Some(left));
+            if fds[0].revents != 0 {
+                return;
+            }
+        }
     }
 
     fn read_mail(&mut self) -> Result<(), Ended> {
