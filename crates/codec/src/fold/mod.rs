@@ -35,6 +35,7 @@ const DELTAS_8: u8 = 3;
 const DELTAS_4: u8 = 4;
 /// Lempel-Ziv of a page of 16-bit characters, the low bytes first.
 const LZ_16: u8 = 5;
+/// Classes of 32-bit numbers.
 const RECORDS: u8 = 6;
 
 /// Zero bytes that a page of words has at least: pointers and small numbers bring two to seven each.
@@ -173,13 +174,12 @@ fn compress_words<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8])
             other = differences.encode(page, &mut fold.deltas, &mut fold.other[..room]);
         }
     }
-    if other.is_none() && literals > LITERALS_MAX && records::suits(page) {
-        let made = records::encode(page, &mut fold.records, &mut fold.other[..room]);
-        other = made.map(|len| (RECORDS, len));
-    }
     if other.is_none() && literals > LITERALS_MAX {
-        let lz = lz::encode::<V, lz::Numbers>(page, &mut fold.lz, &mut fold.other[..room]);
-        other = lz.map(|len| (LZ, len));
+        let room = &mut fold.other[..room];
+        other = encode_records(page, &mut fold.records, room).or_else(|| {
+            let lz = lz::encode::<V, lz::Numbers>(page, &mut fold.lz, room);
+            lz.map(|len| (LZ, len))
+        });
     }
     if let Some((_, len)) = other {
         out[..len].copy_from_slice(&fold.other[..len]);
@@ -192,11 +192,9 @@ fn compress_words<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8])
 fn compress_others<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8]) -> Option<Made> {
     let differences = Differences::estimate(page);
     let room = out.len().min(differences.bytes());
-    if records::suits(page) {
-        let len = records::encode(page, &mut fold.records, &mut out[..room]);
-        if let Some(len) = len {
-            return Some((RECORDS, len));
-        }
+    let made = encode_records(page, &mut fold.records, &mut out[..room]);
+    if made.is_some() {
+        return made;
     }
     if differences.bytes() < DELTAS_MAX {
         let made = differences.encode(page, &mut fold.deltas, out);
@@ -216,6 +214,15 @@ fn compress_others<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8]
         lz::encode::<V, lz::Numbers>(page, &mut fold.lz, out)
     };
     Some((LZ, len?))
+}
+
+/// Records of 32-bit numbers, where a quick look says that it may be these.
+#[inline(always)]
+fn encode_records(page: &Page, records: &mut records::Records, out: &mut [u8]) -> Option<Made> {
+    if !records::suits(page) {
+        return None;
+    }
+    Some((RECORDS, records::encode(page, records, out)?))
 }
 
 /// How many bytes differences of numbers of 8 and of 4 bytes would probably take.
@@ -309,6 +316,14 @@ pub(crate) fn holds_words(page: &Page) -> bool {
     counts.into_iter().map(usize::from).sum::<usize>() >= WORDS_ZEROS_MIN
 }
 
+/// How many of the bytes are 1, where all others are 0.
+#[inline(always)]
+fn how_many(seen: &[u8; 256]) -> u32 {
+    seen.chunks_exact(64)
+        .map(|some| u32::from(some.iter().sum::<u8>()))
+        .sum()
+}
+
 /// What a few lines of the page look like.
 struct Sample {
     /// How many different bytes there are.
@@ -335,10 +350,7 @@ impl Sample {
             alike += pairs.filter(|&top| line[top] == line[top + 8]).count();
         }
         Sample {
-            distinct: seen
-                .chunks_exact(64)
-                .map(|c| u32::from(c.iter().sum::<u8>()))
-                .sum(),
+            distinct: how_many(&seen),
             is_text: all < 0x80,
             alike,
         }

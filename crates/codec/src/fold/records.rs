@@ -24,7 +24,7 @@
 
 use pleat_types::{Page, PAGE_SIZE};
 
-use super::{SAMPLE_BYTES, SAMPLE_STARTS};
+use super::{how_many, SAMPLE_BYTES, SAMPLE_STARTS};
 use crate::bytes::window;
 
 /// Numbers in a page.
@@ -41,6 +41,8 @@ const TOPS: usize = 3;
 const LITERAL: u8 = 7;
 /// What is added to a difference so that none is below zero.
 const NEAR_BIAS: u32 = 128;
+/// Differences, with that, that take one byte.
+const NEAR_END: u32 = 256;
 /// Bytes stored of a number of each class.
 const LENS: [u8; 8] = [0, 0, 1, 1, 3, 3, 3, 4];
 
@@ -53,7 +55,7 @@ const HEADER: usize = CLASSES_AT + NUMBERS / 8 * 3;
 const FORM: usize = HEADER + PAGE_SIZE + 4;
 
 /// A sample of 64 numbers with more different top bytes is of something else.
-const SAMPLE_TOPS_MAX: usize = 12;
+const SAMPLE_TOPS_MAX: u32 = 12;
 
 /// Working memory of both directions.
 pub struct Records {
@@ -83,11 +85,7 @@ pub fn suits(page: &Page) -> bool {
             seen[usize::from(number[3])] = 1;
         }
     }
-    let tops: usize = seen
-        .chunks_exact(64)
-        .map(|some| usize::from(some.iter().sum::<u8>()))
-        .sum();
-    tops <= SAMPLE_TOPS_MAX
+    how_many(&seen) <= SAMPLE_TOPS_MAX
 }
 
 /// What is the same for all numbers of a page.
@@ -130,13 +128,20 @@ pub fn encode(page: &Page, records: &mut Records, out: &mut [u8]) -> Option<usiz
     for (i, &class) in classes.iter().enumerate() {
         let number = numbers[STRIDE_MAX + i];
         let before = numbers[STRIDE_MAX + i - common.stride];
-        let near = number.wrapping_sub(before).wrapping_add(NEAR_BIAS);
+        // Both are made, one is kept: a branch would often be wrong.
+        let near = difference(number, before);
         let item = if class == NEAR { near } else { number };
         *window(form, at) = item.to_le_bytes();
         at += usize::from(LENS[usize::from(class & 7)]);
     }
     out.copy_from_slice(&form[..end]);
     Some(end)
+}
+
+/// By how much a number differs from the one a stride before, plus [`NEAR_BIAS`].
+#[inline(always)]
+fn difference(number: u32, before: u32) -> u32 {
+    number.wrapping_sub(before).wrapping_add(NEAR_BIAS)
 }
 
 /// The number that is probably the most frequent, by every fourth.
@@ -168,10 +173,9 @@ fn stride_of(numbers: &[u32; STRIDE_MAX + NUMBERS]) -> usize {
             let line = &numbers[start..start + LINE];
             let before = &numbers[start - candidate..start - candidate + LINE];
             for (number, before) in line.iter().zip(before) {
-                let difference = number.wrapping_sub(*before);
-                let is_near = difference.wrapping_add(NEAR_BIAS) < 256;
-                let is_some = difference != 0;
-                spared += 2 * u32::from(is_near & is_some) + u32::from(difference == 1);
+                let difference = difference(*number, *before);
+                let is_near = difference < NEAR_END && difference != NEAR_BIAS;
+                spared += 2 * u32::from(is_near) + u32::from(difference == NEAR_BIAS + 1);
             }
         }
         if spared > best {
@@ -187,11 +191,14 @@ fn classify(numbers: &[u32; STRIDE_MAX + NUMBERS], common: &Common, classes: &mu
     let before = &numbers[STRIDE_MAX - common.stride..][..NUMBERS];
     let with_before = numbers[STRIDE_MAX..].iter().zip(before);
     for (class, (&number, &before)) in classes.iter_mut().zip(with_before) {
-        let difference = number.wrapping_sub(before);
-        let is_near = difference.wrapping_add(NEAR_BIAS) < 256;
-        let of_one_byte = if number < 256 { SMALL } else { TOP };
-        let of_one_byte = if is_near { NEAR } else { of_one_byte };
-        let others = if difference == 1 { NEXT } else { of_one_byte };
+        let difference = difference(number, before);
+        let others = if number < 256 { SMALL } else { TOP };
+        let others = if difference < NEAR_END { NEAR } else { others };
+        let others = if difference == NEAR_BIAS + 1 {
+            NEXT
+        } else {
+            others
+        };
         *class = if number == common.usual {
             USUAL
         } else {

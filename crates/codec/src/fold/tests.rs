@@ -54,20 +54,18 @@ fn decompress_everywhere(data: &[u8]) {
     }
 }
 
-fn page_of_words(word: impl FnMut(usize) -> u64) -> Page {
-    let bytes: Vec<u8> = (0..PAGE_SIZE / 8)
-        .map(word)
-        .flat_map(u64::to_le_bytes)
-        .collect();
+/// A page of numbers of `BYTES` bytes.
+fn page_of<const BYTES: usize>(number: impl FnMut(usize) -> [u8; BYTES]) -> Page {
+    let bytes: Vec<u8> = (0..PAGE_SIZE / BYTES).flat_map(number).collect();
     bytes.try_into().expect("a page")
 }
 
-fn page_of_numbers(number: impl FnMut(usize) -> u32) -> Page {
-    let bytes: Vec<u8> = (0..PAGE_SIZE / 4)
-        .map(number)
-        .flat_map(u32::to_le_bytes)
-        .collect();
-    bytes.try_into().expect("a page")
+fn page_of_words(mut word: impl FnMut(usize) -> u64) -> Page {
+    page_of(|i| word(i).to_le_bytes())
+}
+
+fn page_of_numbers(mut number: impl FnMut(usize) -> u32) -> Page {
+    page_of(|i| number(i).to_le_bytes())
 }
 
 /// Words as heaps hold them: each of a kind that some stage treats in its own way.
