@@ -11,7 +11,7 @@ use crate::{fold, Fold, Lz4, Lzo, Wkdm, Zstd, ZstdWithDictionary};
 /// Behind the name of a zstd choice: with a dictionary of the job.
 const WITH_DICTIONARY: &str = "+dict";
 
-/// `fold` for pages of words, `lz4` for others, which it gets back faster.
+/// `fold` for pages of words, and those that `lz4` does nothing with; `lz4` for others, which it gets back faster.
 const AUTO: &str = "auto";
 
 /// Nothing is compressed: what compression is compared with, and so in no list of codecs.
@@ -136,6 +136,12 @@ impl Choice {
         }
     }
 
+    /// Which codec is tried on a page with which that one, [`Choice::codec_for`], did nothing. Numbers that are all different
+    /// but follow one another, or have top bytes in common, hold no zeros and nothing that was there before.
+    pub(crate) fn codec_after(&self, first: CodecId) -> Option<CodecId> {
+        (self.by_page && first == Lz4::ID).then_some(Fold::ID)
+    }
+
     /// Which codec compresses pages that stayed cold.
     pub(crate) fn codec_when_cold(&self) -> CodecId {
         if self.dictionary().is_some() {
@@ -220,6 +226,29 @@ mod tests {
         let codec_for = |page| auto.codec_for(&page, PageKind::Anonymous);
         assert_eq!(codec_for(testing::pointer_page(1)), Fold::ID);
         assert_eq!(codec_for([b'x'; 4096]), Lz4::ID);
+    }
+
+    #[test]
+    fn auto_leaves_to_fold_what_lz4_does_nothing_with_and_others_leave_nothing() {
+        let mut time = 1_700_000_000_000_000_000u64;
+        let times = testing::noise(7).map(u64::from);
+        let times = times.iter().take(PAGE_SIZE / 8).flat_map(|step| {
+            time += 0x0123_4567 * (1 + step);
+            time.to_le_bytes()
+        });
+        let page: Page = times.collect::<Vec<u8>>().try_into().expect("a page");
+        let made = |name| {
+            fold(
+                &mut Folder::new(&Arc::new(Choice::parse(name).unwrap())),
+                &page,
+            )
+        };
+        let (codec, bytes) = made(AUTO);
+        assert!(codec == Fold::ID && bytes.len() < 3000, "{}", bytes.len());
+        assert_eq!(made("lz4"), (CodecId::RAW, page.to_vec()));
+        let noise = testing::noise(8);
+        let mut folder = Folder::new(&Arc::new(Choice::parse(AUTO).unwrap()));
+        assert_eq!(fold(&mut folder, &noise), (CodecId::RAW, noise.to_vec()));
     }
 
     #[test]

@@ -42,21 +42,25 @@ impl Folder {
             return Folded::Same(word);
         }
         self.choice.show(page);
-        self.fold_with(self.choice.codec_for(page, kind), page, out)
+        let first = self.choice.codec_for(page, kind);
+        let made = self.compress(first, page, out).or_else(|| {
+            let second = self.choice.codec_after(first)?;
+            self.compress(second, page, out)
+        });
+        made.unwrap_or_else(|| self.keep(page, out))
     }
 
-    /// Compresses with this codec, or keeps the page as it is.
-    fn fold_with(&mut self, id: CodecId, page: &Page, out: &mut [u8; PAGE_SIZE]) -> Folded {
-        if id != CodecId::RAW {
-            let codec = self
-                .codecs
-                .get(id, &self.choice)
-                .expect("a choice names codecs that exist");
-            if let Some(len) = codec.compress(page, &mut out[..KEEP_BYTES_MAX]) {
-                return Folded::Bytes { codec: id, len };
-            }
+    /// Compresses with this codec; `None` when too much is left.
+    fn compress(&mut self, id: CodecId, page: &Page, out: &mut [u8; PAGE_SIZE]) -> Option<Folded> {
+        if id == CodecId::RAW {
+            return None;
         }
-        self.keep(page, out)
+        let codec = self
+            .codecs
+            .get(id, &self.choice)
+            .expect("a choice names codecs that exist");
+        let len = codec.compress(page, &mut out[..KEEP_BYTES_MAX])?;
+        Some(Folded::Bytes { codec: id, len })
     }
 
     /// Keeps a page as it is, of which it is known that it does not compress.
@@ -81,7 +85,8 @@ impl Folder {
     ) -> Result<Folded, CodecError> {
         let mut page = [0; PAGE_SIZE];
         self.unfold(codec, bytes, &mut page)?;
-        Ok(self.fold_with(self.choice.codec_when_cold(), &page, out))
+        let made = self.compress(self.choice.codec_when_cold(), &page, out);
+        Ok(made.unwrap_or_else(|| self.keep(&page, out)))
     }
 
     /// Turns `bytes`, the whole of what `codec` made, back into `page`.
