@@ -168,8 +168,9 @@ fn compress_words<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8])
     // What is tried beside has to be shorter, and must not overwrite this before.
     let room = len.min(PAGE_SIZE);
     let mut other = None;
+    let mut differences = Differences::NONE;
     if len > WORDS_GOOD {
-        let differences = Differences::estimate(page);
+        differences = Differences::estimate(page);
         if differences.bytes() < len / 4 * 3 {
             other = differences.encode(page, &mut fold.deltas, &mut fold.other[..room]);
         }
@@ -180,6 +181,9 @@ fn compress_words<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8])
             let lz = lz::encode::<V, lz::Numbers>(page, &mut fold.lz, room);
             lz.map(|len| (LZ, len))
         });
+    }
+    if made.is_none() && other.is_none() && differences.bytes() < DELTAS_MAX {
+        other = differences.encode(page, &mut fold.deltas, &mut fold.other[..room]);
     }
     if let Some((_, len)) = other {
         out[..len].copy_from_slice(&fold.other[..len]);
@@ -232,6 +236,12 @@ struct Differences {
 }
 
 impl Differences {
+    /// They were not looked at.
+    const NONE: Differences = Differences {
+        of_8: usize::MAX,
+        of_4: usize::MAX,
+    };
+
     #[inline(always)]
     fn estimate(page: &Page) -> Self {
         Differences {

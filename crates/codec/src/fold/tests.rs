@@ -251,6 +251,19 @@ fn a_page_that_no_word_method_shortens_is_left_to_lempel_ziv() {
 }
 
 #[test]
+fn numbers_of_20_bits_are_stored_by_their_differences_where_words_do_not_fit() {
+    let noise = testing::noise(11);
+    let page: Page = std::array::from_fn(|i| match i % 4 {
+        0 | 1 => noise[i],
+        2 => noise[i] & 0xF,
+        _ => 0,
+    });
+    let data = compress_everywhere(&page, crate::KEEP_BYTES_MAX).expect("compresses");
+    assert_eq!(data[0], DELTAS_4);
+    assert!(data.len() < 2900, "{} bytes", data.len());
+}
+
+#[test]
 fn long_matches_and_long_literals_come_back() {
     let noise = testing::noise(3);
     for period in [1, 2, 3, 7, 15, 16, 17, 63, 64, 100, 700] {
