@@ -230,25 +230,22 @@ mod tests {
 
     #[test]
     fn auto_leaves_to_fold_what_lz4_does_nothing_with_and_others_leave_nothing() {
+        let folded = |name, page: &Page| {
+            let choice = Choice::parse(name).expect("listed");
+            fold(&mut Folder::new(&Arc::new(choice)), page)
+        };
         let mut time = 1_700_000_000_000_000_000u64;
-        let times = testing::noise(7).map(u64::from);
-        let times = times.iter().take(PAGE_SIZE / 8).flat_map(|step| {
-            time += 0x0123_4567 * (1 + step);
+        let times = testing::noise(7);
+        let times = times[..PAGE_SIZE / 8].iter().flat_map(|&step| {
+            time += 0x0123_4567 * (1 + u64::from(step));
             time.to_le_bytes()
         });
         let page: Page = times.collect::<Vec<u8>>().try_into().expect("a page");
-        let made = |name| {
-            fold(
-                &mut Folder::new(&Arc::new(Choice::parse(name).unwrap())),
-                &page,
-            )
-        };
-        let (codec, bytes) = made(AUTO);
+        let (codec, bytes) = folded(AUTO, &page);
         assert!(codec == Fold::ID && bytes.len() < 3000, "{}", bytes.len());
-        assert_eq!(made("lz4"), (CodecId::RAW, page.to_vec()));
+        assert_eq!(folded("lz4", &page), (CodecId::RAW, page.to_vec()));
         let noise = testing::noise(8);
-        let mut folder = Folder::new(&Arc::new(Choice::parse(AUTO).unwrap()));
-        assert_eq!(fold(&mut folder, &noise), (CodecId::RAW, noise.to_vec()));
+        assert_eq!(folded(AUTO, &noise), (CodecId::RAW, noise.to_vec()));
     }
 
     #[test]

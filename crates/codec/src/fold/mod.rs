@@ -20,6 +20,8 @@ mod unlz;
 mod unwords;
 mod words;
 
+use std::ops::RangeBounds;
+
 use pleat_types::{CodecId, Page, PAGE_SIZE};
 
 use crate::{Codec, CodecError};
@@ -167,14 +169,12 @@ fn compress_words<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8])
     let made = (literals < usize::MAX).then_some((WORDS, len));
     // What is tried beside has to be shorter, and must not overwrite this before.
     let room = len.min(PAGE_SIZE);
-    let mut other = None;
-    let mut differences = Differences::NONE;
-    if len > WORDS_GOOD {
-        differences = Differences::estimate(page);
-        if differences.bytes() < len / 4 * 3 {
-            other = differences.encode(page, &mut fold.deltas, &mut fold.other[..room]);
-        }
-    }
+    let differences = (len > WORDS_GOOD).then(|| Differences::estimate(page));
+    let much_shorter = len / 4 * 3;
+    let mut other = differences.as_ref().and_then(|differences| {
+        let room = &mut fold.other[..room];
+        differences.encode_within(..much_shorter, page, &mut fold.deltas, room)
+    });
     if other.is_none() && literals > LITERALS_MAX {
         let room = &mut fold.other[..room];
         other = encode_records(page, &mut fold.records, room).or_else(|| {
@@ -182,8 +182,9 @@ fn compress_words<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8])
             lz.map(|len| (LZ, len))
         });
     }
-    if made.is_none() && other.is_none() && differences.bytes() < DELTAS_MAX {
-        other = differences.encode(page, &mut fold.deltas, &mut fold.other[..room]);
+    if let (None, None, Some(differences)) = (made, other, differences) {
+        let (room, rest) = (&mut fold.other[..room], much_shorter..DELTAS_MAX);
+        other = differences.encode_within(rest, page, &mut fold.deltas, room);
     }
     if let Some((_, len)) = other {
         out[..len].copy_from_slice(&fold.other[..len]);
@@ -200,11 +201,9 @@ fn compress_others<V: lanes::Lanes>(fold: &mut Fold, page: &Page, out: &mut [u8]
     if made.is_some() {
         return made;
     }
-    if differences.bytes() < DELTAS_MAX {
-        let made = differences.encode(page, &mut fold.deltas, out);
-        if made.is_some() {
-            return made;
-        }
+    let made = differences.encode_within(..DELTAS_MAX, page, &mut fold.deltas, out);
+    if made.is_some() {
+        return made;
     }
     let sample = Sample::of(page);
     if sample.distinct > DISTINCT_MAX {
@@ -236,12 +235,6 @@ struct Differences {
 }
 
 impl Differences {
-    /// They were not looked at.
-    const NONE: Differences = Differences {
-        of_8: usize::MAX,
-        of_4: usize::MAX,
-    };
-
     #[inline(always)]
     fn estimate(page: &Page) -> Self {
         Differences {
@@ -254,9 +247,18 @@ impl Differences {
         self.of_8.min(self.of_4)
     }
 
-    /// Compresses with the size that will probably do better.
+    /// Compresses with the size that will probably do better, if it will probably take so many bytes.
     #[inline(always)]
-    fn encode(&self, page: &Page, deltas: &mut deltas::Deltas, out: &mut [u8]) -> Option<Made> {
+    fn encode_within(
+        &self,
+        bytes: impl RangeBounds<usize>,
+        page: &Page,
+        deltas: &mut deltas::Deltas,
+        out: &mut [u8],
+    ) -> Option<Made> {
+        if !bytes.contains(&self.bytes()) {
+            return None;
+        }
         if self.of_8 <= self.of_4 {
             Some((DELTAS_8, deltas::encode::<8>(page, deltas, out)?))
         } else {
