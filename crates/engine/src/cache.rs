@@ -309,7 +309,14 @@ impl Cache {
     /// had elsewhere. Where none can, to ask for less would only have the store shrink by a frame at each page that
     /// is used, and grow by one at the next that is stored.
     pub(crate) fn can_shrink(&self) -> bool {
-        self.can_write() || self.bodies.counts().droppable > 0
+        let oldest_can_go = || {
+            let oldest = self.order.oldest();
+            oldest.is_some_and(|body| self.bodies.is_droppable(body))
+        };
+        match self.swap {
+            Some(_) => self.can_write() || oldest_can_go(),
+            None => self.bodies.counts().droppable > 0,
+        }
     }
 
     /// Whether the swap file takes anything at present.

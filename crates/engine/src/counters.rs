@@ -195,6 +195,11 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Pages that left the compressed cache against the sizing policy's word, for whatever reason.
+    pub fn forced_pages(&self) -> u64 {
+        self.forced_starved_pages + self.forced_overdrawn_pages + self.forced_whole_pages
+    }
+
     /// Pages that have come back.
     pub(crate) fn back_pages(&self) -> u64 {
         self.prefetched_pages

@@ -66,11 +66,6 @@ fn world(pages: u64) -> World {
     World::of(settings, parts)
 }
 
-fn forced_pages(world: &World) -> u64 {
-    let counters = world.engine.counters();
-    counters.forced_starved_pages + counters.forced_overdrawn_pages + counters.forced_whole_pages
-}
-
 /// Writes as a driver does that does what is wanted and no more: each page of it is counted under a reason, and one
 /// that nobody owes goes only where all that could be taken would not be enough.
 fn write_what_is_wanted(world: &mut World) {
@@ -78,14 +73,14 @@ fn write_what_is_wanted(world: &mut World) {
         return;
     }
     let counters = world.engine.counters();
-    let (before, plans) = (forced_pages(world), world.writing.len());
+    let (before, plans) = (counters.forced_pages(), world.writing.len());
     let is_owed =
         world.engine.cache.debt.total() > world.engine.cache.bodies.counts().writing_bytes;
     world.plan_write();
     let planned = world.writing[plans..].iter().flat_map(|plan| &plan.items);
     let planned = planned.count() as u64;
     assert_eq!(
-        forced_pages(world) - before,
+        world.engine.counters().forced_pages() - before,
         planned,
         "left without a reason"
     );
