@@ -48,6 +48,12 @@ impl Machine {
         self.compiled(&BUILT, "beside", &[self.program("beside.c")])
     }
 
+    /// The program whose forked child reads everything, as [`Machine::torture`].
+    pub fn forkwalk(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "forkwalk", &[self.program("forkwalk.c")])
+    }
+
     /// More processes than CPUs that thrash, as [`Machine::torture`].
     pub fn turns(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();

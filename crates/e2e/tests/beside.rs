@@ -24,6 +24,35 @@ fn a_small_process_keeps_what_it_uses_beside_a_large_one() {
     assert!(faults <= pages * LOSSES_MOST, "{}", outcome.describe());
 }
 
+/// The most pages, of a hundred that come back, that are read from disk where all fit into compressed memory.
+const FROM_DISK_MOST: f64 = 50.0;
+
+/// Whenever the child's agent was at work, its parent, which only waits and has soon no page left, had room for a
+/// command and nothing to give: that counted as "nothing is left to take", and the compressed cache was emptied to
+/// disk, from where 95 of 100 pages came then.
+#[test]
+fn a_process_that_has_no_pages_left_does_not_empty_the_cache_of_its_child() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(forkwalk) = machine.forkwalk() else {
+        return;
+    };
+    let natural = machine.job(&forkwalk).arg("32").run();
+    let job = machine.job(&forkwalk).arg("32").budget(Megabytes(24));
+    let outcome = job.hard_limit().timeout(60).run();
+    outcome
+        .expect_success()
+        .expect_same_output(&natural)
+        .expect_folded();
+    let engine = &outcome.stats()["report"]["engine"];
+    let count = |name: &str| engine[name].as_u64().unwrap_or_default();
+    let disk = count("filled_disk_pages");
+    let back = disk + count("filled_stored_pages") + count("filled_same_pages");
+    let percent = 100.0 * disk as f64 / back.max(1) as f64;
+    assert!(percent <= FROM_DISK_MOST, "{}", outcome.describe());
+}
+
 /// "FAULTS faults ROUNDS rounds PAGES pages"
 fn figures(outcome: &Outcome) -> [u64; 3] {
     let printed = outcome.stdout_text();

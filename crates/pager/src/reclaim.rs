@@ -104,7 +104,8 @@ fn is_at_work(link: &Arc<Link>, takers: &[Taker]) -> bool {
         return false;
     }
     let take = lock(&link.take);
-    take.agent.is_some() && !take.is_overdue(OVERDUE)
+    // A forked child's commands are held back from its birth; its agent comes.
+    (take.agent.is_some() || take.is_held()) && !take.is_overdue(OVERDUE)
 }
 
 /// Claims the right to send a command to an idle space with room in its ring.
