@@ -2,19 +2,18 @@
 //!
 //! Counted: anonymous and shared memory of every process, a bounded share of mapped files, page
 //! tables and kernel stacks, the supervisor, the keeper and the staging rings. Memory that processes
-//! share after a fork is counted once, by the kernel's proportional figures, which are dear to read
-//! and therefore sampled.
+//! share, since a fork or because they map the same, is counted once, by the kernel's proportional figures, which are
+//! dear to read and therefore sampled.
 
 use crate::shared::{Link, Shared};
 use crate::unknown::Unknown;
+use crate::unshared::Unshared;
 use pleat_sys::channel::Channel;
 use pleat_sys::keeper::Keeper;
 use pleat_sys::process;
-use pleat_sys::procfs::{self, StatmReader};
+use pleat_sys::procfs::{self, MinorFaults, StatmReader};
 use std::collections::HashMap;
-use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,6 +26,8 @@ const THREAD_BYTES: u64 = 28 << 10;
 const FILES_COUNTED_MAX: u64 = 24 << 20;
 /// So many more pages of files and shared memory are worth a closer look.
 const SHARED_GROWTH_PAGES: u64 = 32;
+/// So much shared memory of a process is worth the question who else has it.
+const SHARED_WORTH: u64 = 1 << 20;
 /// A dear sample may take this share of the time until the next: one part in so many.
 const SAMPLE_SHARE: u32 = 20;
 const SAMPLE_PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -64,8 +65,15 @@ pub struct Process {
     pub since: Instant,
     /// Share of its anonymous pages that is its own by the kernel's proportional count.
     own_share: f64,
-    /// Shared memory, page tables and stacks, bytes.
+    /// Page tables and stacks, bytes.
     extra_bytes: u64,
+    /// Shared memory that may be another's, too, bytes.
+    common_bytes: u64,
+    /// How much of that is others' by the proportional count, when that was last read. What has come since counts
+    /// whole: it may be new.
+    others_bytes: u64,
+    /// Minor faults so far, where that is of interest.
+    faults: Option<(MinorFaults, u64)>,
     /// Pages of files and shared memory when `extra_bytes` was read.
     shared_pages: u64,
     /// Mapped files, bytes; `None` while never looked at.
@@ -85,7 +93,6 @@ pub struct Reading {
 }
 
 /// All processes of the job, by process id.
-#[derive(Default)]
 pub struct Census {
     /// By process id.
     pub processes: HashMap<i32, Process>,
@@ -93,11 +100,10 @@ pub struct Census {
     own: Vec<StatmReader>,
     /// Page tables and stacks of the supervisor.
     own_kernel_bytes: u64,
-    machine: Option<AnonPages>,
     /// When the dear figures were last read, and how long they are to be left alone.
     sampled: Option<(Instant, Duration)>,
-    /// Total and the machine's anonymous memory at that moment, where processes share memory.
-    anchor: Option<(u64, u64)>,
+    /// What is not seen between two samples, where processes share memory.
+    unshared: Unshared,
 }
 
 impl Census {
@@ -109,9 +115,8 @@ impl Census {
             processes: HashMap::new(),
             own: own.flat_map(|&pid| StatmReader::open(pid)).collect(),
             own_kernel_bytes: 0,
-            machine: AnonPages::open(),
             sampled: None,
-            anchor: None,
+            unshared: Unshared::new(),
         }
     }
 
@@ -128,6 +133,9 @@ impl Census {
             since: Instant::now(),
             own_share: 1.0,
             extra_bytes: 0,
+            common_bytes: 0,
+            others_bytes: 0,
+            faults: None,
             shared_pages: 0,
             file_bytes: None,
         };
@@ -146,10 +154,8 @@ impl Census {
     /// Bytes the job and pleat use now, without the staging rings. Processes that are gone drop out;
     /// `dear` allows the samples that cost.
     ///
-    /// A page shared after a fork that one side writes to becomes two, without any event. Between
-    /// two samples of the proportional figures that growth is seen in the anonymous memory of the
-    /// whole machine, which is cheap to read: the rest of the machine can only make us too careful,
-    /// and only until the next sample.
+    /// A page shared after a fork that one side writes to becomes two, without any event: `unshared.rs`
+    /// bounds that growth between two samples of the proportional figures.
     pub fn measure(&mut self, dear: bool, keeper: &Keeper) -> Reading {
         let gone: Vec<i32> = self
             .processes
@@ -177,29 +183,47 @@ impl Census {
         let own = own + self.own_kernel_bytes;
         let file_bytes = files.min(FILES_COUNTED_MAX);
         let total = programs + file_bytes + own;
-        if !self.processes.values().any(|process| process.shares) {
-            self.anchor = None;
-            return Reading {
-                bytes: total,
-                file_bytes,
-                own_bytes: own,
-                is_exact: true,
-            };
-        }
-        let machine = self
-            .machine
-            .as_ref()
-            .and_then(AnonPages::bytes)
-            .unwrap_or(0);
-        let (total_then, machine_then) = match self.anchor {
-            Some(anchor) if !sampling => anchor,
-            _ => *self.anchor.insert((total, machine)),
-        };
-        Reading {
-            bytes: total.max(total_then + machine.saturating_sub(machine_then)),
+        let reading = |bytes, is_exact| Reading {
+            bytes,
             file_bytes,
             own_bytes: own,
-            is_exact: sampling,
+            is_exact,
+        };
+        if !self.processes.values().any(|process| process.shares) {
+            self.unshared.reset();
+            let has_common = self.processes.values().any(Process::has_common);
+            return reading(total, sampling || !has_common);
+        }
+        let unseen_bytes = self.unseen_bytes();
+        let processes = &mut self.processes;
+        let mut faults = || {
+            let unseen = processes
+                .iter_mut()
+                .filter(|(_, process)| process.unseen_bytes() > 0);
+            unseen.map(|(pid, process)| process.new_faults(*pid)).sum()
+        };
+        if sampling {
+            // From here on.
+            let _: u64 = faults();
+            self.unshared.sampled(total);
+            return reading(total, true);
+        }
+        let grown = self.unshared.total_bytes(unseen_bytes, faults);
+        reading(grown.map_or(total, |grown| grown.max(total)), false)
+    }
+
+    /// Bytes that may become two without being seen, because they are shared since a fork and not protected.
+    pub fn unseen_bytes(&self) -> u64 {
+        self.processes.values().map(Process::unseen_bytes).sum()
+    }
+
+    /// Has what is shared since a fork write-protected, as far as processes are managed.
+    pub fn protect_shared(&self) {
+        let sharing = self.processes.values().filter(|process| process.shares);
+        for process in sharing {
+            if let Stage::Managed(link) = &process.stage {
+                link.protect();
+            }
         }
     }
 
@@ -239,26 +263,6 @@ fn anon_bytes_of(reader: &StatmReader) -> Option<u64> {
     Some(statm.resident_pages.saturating_sub(statm.shared_pages) * PAGE)
 }
 
-/// Anonymous memory of the whole machine.
-struct AnonPages(File);
-
-impl AnonPages {
-    fn open() -> Option<AnonPages> {
-        File::open("/proc/meminfo").ok().map(AnonPages)
-    }
-
-    fn bytes(&self) -> Option<u64> {
-        let mut text = [0u8; 2048];
-        let len = self.0.read_at(&mut text, 0).ok()?;
-        let text = std::str::from_utf8(&text[..len]).ok()?;
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("AnonPages:"))?;
-        let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
-        Some(kib << 10)
-    }
-}
-
 impl Process {
     /// Anonymous bytes at the last look that the engine does not know of.
     pub fn unknown_bytes(&self, shared: &Shared) -> u64 {
@@ -271,7 +275,9 @@ impl Process {
 
     /// What the process uses of the budget, mapped files apart.
     fn bytes(&self) -> u64 {
-        (self.anon_bytes as f64 * self.own_share) as u64 + self.extra_bytes
+        (self.anon_bytes as f64 * self.own_share) as u64
+            + self.common_bytes.saturating_sub(self.others_bytes)
+            + self.extra_bytes
     }
 
     /// Brings the cheap figure up to date; `false` when the process is gone.
@@ -300,17 +306,51 @@ impl Process {
     /// The dear figures.
     fn sample(&mut self, pid: i32) {
         self.sample_status(pid);
-        if self.shares || self.file_bytes.is_none() {
+        if self.shares || self.has_common() || self.file_bytes.is_none() {
             if let Ok(rollup) = procfs::rollup(pid) {
                 self.file_bytes = Some(rollup.pss_file_bytes);
                 let anon = rollup.anonymous_bytes.max(1) as f64;
                 self.own_share = (rollup.pss_anon_bytes as f64 / anon).clamp(0.0, 1.0);
+                let staging = self.staging_bytes();
+                // The ring is mapped here, too.
+                let share = rollup.pss_shmem_bytes.saturating_sub(staging / 2);
+                self.others_bytes = self.common_bytes.saturating_sub(share);
             }
         }
     }
 
-    /// Whether all shared memory that the process has is pleat's. Where it has other, too, all is counted
-    /// as its own, which can only be too much.
+    /// Whether it has shared memory to speak of.
+    fn has_common(&self) -> bool {
+        self.common_bytes >= SHARED_WORTH
+    }
+
+    /// Bytes that it shares since a fork, counted as others' for their part, and that may become its own unseen.
+    fn unseen_bytes(&self) -> u64 {
+        let is_seen = match &self.stage {
+            Stage::Managed(link) => link.is_protected.load(Ordering::Acquire),
+            _ => false,
+        };
+        match self.shares && !is_seen {
+            true => (self.anon_bytes as f64 * (1.0 - self.own_share)) as u64,
+            false => 0,
+        }
+    }
+
+    /// Minor faults since this was last asked.
+    fn new_faults(&mut self, pid: i32) -> u64 {
+        if self.faults.is_none() {
+            self.faults = MinorFaults::open(pid).ok().map(|reader| (reader, 0));
+        }
+        let Some((reader, before)) = &mut self.faults else {
+            return 0;
+        };
+        // Gone: the next look takes it out.
+        let faults = reader.read().unwrap_or(*before);
+        faults - std::mem::replace(before, faults).min(faults)
+    }
+
+    /// Whether all shared memory that the process has is pleat's. Where it has other, too, its share of all
+    /// is counted, which can only be too much.
     fn has_only_stand_ins(&self, pid: i32) -> bool {
         match &self.stage {
             Stage::Managed(link) if link.has_stand_ins.load(Ordering::Acquire) => {
@@ -322,23 +362,22 @@ impl Process {
 
     fn sample_status(&mut self, pid: i32) {
         if let Ok(status) = procfs::status(pid) {
-            let staging = match &self.stage {
-                Stage::Managed(link) => staging_of(link),
-                _ => 0,
-            };
             // What stands in for files is counted once, as the supervisor's.
-            let shared = match self.has_only_stand_ins(pid) {
+            self.common_bytes = match self.has_only_stand_ins(pid) {
                 true => 0,
-                false => status.rss_shmem_bytes.saturating_sub(staging),
+                false => status.rss_shmem_bytes.saturating_sub(self.staging_bytes()),
             };
-            self.extra_bytes = shared + kernel_bytes(&status);
+            self.extra_bytes = kernel_bytes(&status);
         }
     }
-}
 
-fn staging_of(link: &Link) -> u64 {
-    let take = crate::shared::lock(&link.take);
-    take.agent
-        .as_ref()
-        .map_or(0, |agent| agent.slots.touched_bytes())
+    /// What it has touched of its staging ring.
+    fn staging_bytes(&self) -> u64 {
+        let Stage::Managed(link) = &self.stage else {
+            return 0;
+        };
+        let take = crate::shared::lock(&link.take);
+        let agent = take.agent.as_ref();
+        agent.map_or(0, |agent| agent.slots.touched_bytes())
+    }
 }

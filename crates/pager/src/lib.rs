@@ -46,6 +46,7 @@ mod store;
 mod strain;
 mod supervisor;
 mod unknown;
+mod unshared;
 mod vigil;
 mod write;
 

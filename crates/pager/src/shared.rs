@@ -371,6 +371,8 @@ pub struct Mail {
     pub process: Option<i32>,
     /// The last child that shared memory since a fork is gone.
     pub alone: bool,
+    /// What is shared since a fork is to be write-protected: memory could no longer hold it all twice.
+    pub protect: bool,
     /// Threads of the program that have mapped a file, or ask whether they have.
     pub files: Vec<FileRequested>,
     /// Memory of a file is void that this space may have mapped.
@@ -401,6 +403,8 @@ pub struct Link {
     pub children: AtomicU64,
     /// It has grown unannounced since the lookout last had it looked for new mappings.
     pub grows: AtomicBool,
+    /// What it shares since a fork is write-protected, so that each page that becomes two asks first.
+    pub is_protected: AtomicBool,
     /// It maps memory that stands in for a file, or did.
     pub has_stand_ins: AtomicBool,
     /// Its address space is gone, or is to be given up.
@@ -425,10 +429,19 @@ impl Link {
             parent,
             children: AtomicU64::new(0),
             grows: AtomicBool::new(false),
+            is_protected: AtomicBool::new(false),
             has_stand_ins: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             stalled_us: Meter::default(),
             rests: AtomicBool::new(false),
+        }
+    }
+
+    /// Has the space's thread write-protect what is shared since a fork, unless it is.
+    pub fn protect(&self) {
+        if !self.is_protected.load(Ordering::Acquire) {
+            lock(&self.mail).protect = true;
+            self.bell.ring();
         }
     }
 

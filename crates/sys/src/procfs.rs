@@ -15,7 +15,7 @@ pub use maps::{
     has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping, MappingKind,
     MapsReader,
 };
-pub use memory::{rollup, Rollup, Statm, StatmReader};
+pub use memory::{rollup, MinorFaults, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs};
 pub use process::{
     descendants, exe, is_thread_of, last_cpu_of_thread, may_trace, start_time, status,

@@ -121,6 +121,8 @@ impl Space {
         let run_max = (self.pages.len() / PAGE_SIZE) as u32;
         let registered = self.registered.clone();
         self.protect_after_fork(&link);
+        let is_protected = self.link.is_protected.load(Ordering::Acquire);
+        link.is_protected.store(is_protected, Ordering::Release);
         let mut space = Space::new(self.shared.clone(), link, run_max, registered);
         space.newborn = Some(Newborn { maybe_wiped });
         lock(&space.link.take).hold();
@@ -138,17 +140,39 @@ impl Space {
     /// Where memory could not hold them all twice, they are write-protected before the fork (the
     /// child inherits that), so that each such write asks for its page first.
     fn protect_for_fork(&mut self) -> Result<(), FillError> {
-        if self.has_room_for_copy() {
+        let has_room = self.has_room_for_copy();
+        self.link.is_protected.store(!has_room, Ordering::Release);
+        if has_room {
             return Ok(());
         }
         self.shared.meters.protected_forks.add(1);
         self.protect_all(&self.link.uffd)
     }
 
+    /// As [`Space::protect_for_fork`], for forks of which memory could hold all twice when they were made, but cannot
+    /// any more.
+    pub(super) fn protect_now(&mut self) {
+        match self.protect_all(&self.link.uffd) {
+            Err(FillError::EventPending) => self.ask_for_protection_again(),
+            _ => self.link.is_protected.store(true, Ordering::Release),
+        }
+    }
+
+    /// Once the event is read.
+    fn ask_for_protection_again(&self) {
+        lock(&self.link.mail).protect = true;
+        self.link.bell.ring();
+    }
+
     /// As [`Space::protect_for_fork`], for a fork that nobody has announced: a few pages may have
     /// become two already, which the next measurement sees.
     fn protect_after_fork(&mut self, child: &Link) {
-        if self.forks.any_prepared() || self.has_room_for_copy() {
+        if self.forks.any_prepared() {
+            return;
+        }
+        let has_room = self.has_room_for_copy();
+        self.link.is_protected.store(!has_room, Ordering::Release);
+        if has_room {
             return;
         }
         self.shared.meters.protected_forks.add(1);

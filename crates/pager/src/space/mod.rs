@@ -280,6 +280,9 @@ impl Space {
                 let _ = self.link.uffd.protect(*start, end - start, false);
             }
         }
+        if mail.protect {
+            self.protect_now();
+        }
         if mail.retry_stuck {
             self.shared.engine().retry_stuck(self.link.id);
             reclaim::kick(&self.shared);

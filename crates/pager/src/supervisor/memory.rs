@@ -120,6 +120,10 @@ impl Supervisor<'_> {
             )
         };
         drop(release);
+        // From when on memory could not hold twice what is shared.
+        if self.used_bytes + self.census.unseen_bytes() > budget {
+            self.census.protect_shared();
+        }
         if wanted {
             reclaim::kick(&self.shared);
         }

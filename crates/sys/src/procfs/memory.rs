@@ -55,6 +55,35 @@ fn parse_statm(text: &[u8]) -> Option<Statm> {
     })
 }
 
+/// An open /proc/PID/stat, read for one figure. It stays with its process.
+pub struct MinorFaults(File);
+
+impl MinorFaults {
+    /// # Errors
+    /// `NotFound` when there is no such process.
+    pub fn open(pid: Pid) -> io::Result<MinorFaults> {
+        File::open(format!("/proc/{pid}/stat")).map(MinorFaults)
+    }
+
+    /// How often the kernel has given a thread of it a page without reading anything, so far. A page shared since a
+    /// fork becomes two by such a fault. Some 10 us, more with many threads.
+    ///
+    /// # Errors
+    /// ESRCH when the process has ended.
+    pub fn read(&self) -> io::Result<u64> {
+        let mut text = [0; 1024];
+        let len = self.0.read_at(&mut text, 0)?;
+        parse_minor_faults(&text[..len]).ok_or_else(|| malformed("stat"))
+    }
+}
+
+/// `pid (name) state ppid pgrp session tty tpgid flags minflt ...`; the name may hold anything.
+fn parse_minor_faults(text: &[u8]) -> Option<u64> {
+    let after_name = text.iter().rposition(|&byte| byte == b')')? + 2;
+    let mut fields = text.get(after_name..)?.split(|&byte| byte == b' ');
+    number(fields.nth(7)?)
+}
+
 /// Memory of a process from /proc/PID/smaps_rollup, in bytes. In the proportional sizes a page that
 /// n processes map counts as 1/n page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +159,14 @@ SwapPss:               3 kB
         for end in 0..text.len() {
             assert_eq!(parse_statm(&text[..end]), None);
         }
+    }
+
+    #[test]
+    fn minor_faults_are_found_behind_any_name() {
+        let text = b"12 (a) b (c) S 1 12 12 0 -1 4194560 345 0 7 0 1 2 0 0 20 0 1 0\n";
+        assert_eq!(parse_minor_faults(text), Some(345));
+        assert_eq!(parse_minor_faults(b"12 (sh) S 1"), None);
+        assert_eq!(parse_minor_faults(b"12 (sh)"), None);
     }
 
     #[test]
