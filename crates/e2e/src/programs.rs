@@ -54,6 +54,12 @@ impl Machine {
         self.compiled(&BUILT, "forkwalk", &[self.program("forkwalk.c")])
     }
 
+    /// The server with forked workers, and its neighbour, as [`Machine::torture`].
+    pub fn prefork(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "prefork", &[self.program("prefork.c")])
+    }
+
     /// More processes than CPUs that thrash, as [`Machine::torture`].
     pub fn turns(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();

@@ -69,9 +69,10 @@ pub struct Process {
     extra_bytes: u64,
     /// Shared memory that may be another's, too, bytes.
     common_bytes: u64,
-    /// How much of that is others' by the proportional count, when that was last read. What has come since counts
-    /// whole: it may be new.
-    others_bytes: u64,
+    /// How much that was, and how much of it its own by the proportional count, when that was last read.
+    common_sampled: (u64, u64),
+    /// How much had come since when that was last asked.
+    common_come: u64,
     /// Minor faults so far, where that is of interest.
     faults: Option<(MinorFaults, u64)>,
     /// Pages of files and shared memory when `extra_bytes` was read.
@@ -134,7 +135,8 @@ impl Census {
             own_share: 1.0,
             extra_bytes: 0,
             common_bytes: 0,
-            others_bytes: 0,
+            common_sampled: (0, 0),
+            common_come: 0,
             faults: None,
             shared_pages: 0,
             file_bytes: None,
@@ -182,7 +184,7 @@ impl Census {
         let programs: u64 = self.processes.values().map(Process::bytes).sum();
         let own = own + self.own_kernel_bytes;
         let file_bytes = files.min(FILES_COUNTED_MAX);
-        let total = programs + file_bytes + own;
+        let total = programs + self.new_common_bytes(sampling) + file_bytes + own;
         let reading = |bytes, is_exact| Reading {
             bytes,
             file_bytes,
@@ -210,6 +212,27 @@ impl Census {
         }
         let grown = self.unshared.total_bytes(unseen_bytes, faults);
         reading(grown.map_or(total, |grown| grown.max(total)), false)
+    }
+
+    /// Shared memory that has come since it was last known whose it is, as far as it may be new.
+    fn new_common_bytes(&mut self, sampling: bool) -> u64 {
+        let come = |process: &Process| {
+            process
+                .common_bytes
+                .saturating_sub(process.common_sampled.0)
+        };
+        let all = self.processes.values().map(come).sum();
+        if sampling {
+            self.unshared.sampled_common();
+        }
+        if all == 0 {
+            return 0;
+        }
+        let processes = self.processes.values_mut();
+        let new = self
+            .unshared
+            .new_common_bytes(|| processes.map(Process::common_come).sum());
+        new.map_or(all, |new| new.min(all))
     }
 
     /// Bytes that may become two without being seen, because they are shared since a fork and not protected.
@@ -276,7 +299,7 @@ impl Process {
     /// What the process uses of the budget, mapped files apart.
     fn bytes(&self) -> u64 {
         (self.anon_bytes as f64 * self.own_share) as u64
-            + self.common_bytes.saturating_sub(self.others_bytes)
+            + self.common_sampled.1.min(self.common_bytes)
             + self.extra_bytes
     }
 
@@ -306,6 +329,11 @@ impl Process {
     /// The dear figures.
     fn sample(&mut self, pid: i32) {
         self.sample_status(pid);
+        if !self.has_common() {
+            // Too little to ask: all its own.
+            self.common_sampled = (self.common_bytes, self.common_bytes);
+            self.common_come = 0;
+        }
         if self.shares || self.has_common() || self.file_bytes.is_none() {
             if let Ok(rollup) = procfs::rollup(pid) {
                 self.file_bytes = Some(rollup.pss_file_bytes);
@@ -314,9 +342,17 @@ impl Process {
                 let staging = self.staging_bytes();
                 // The ring is mapped here, too.
                 let share = rollup.pss_shmem_bytes.saturating_sub(staging / 2);
-                self.others_bytes = self.common_bytes.saturating_sub(share);
+                self.common_sampled = (self.common_bytes, share.min(self.common_bytes));
+                self.common_come = 0;
             }
         }
+    }
+
+    /// Shared memory that has come since its own part was last read, as far as it has since this was last asked.
+    fn common_come(&mut self) -> u64 {
+        let come = self.common_bytes.saturating_sub(self.common_sampled.0);
+        let before = std::mem::replace(&mut self.common_come, come);
+        come.saturating_sub(before)
     }
 
     /// Whether it has shared memory to speak of.

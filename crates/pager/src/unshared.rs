@@ -7,6 +7,9 @@
 //! fills and frees 400 MB a server that fits was 23 times slower, for all of that counted as the server's. The
 //! second has faults in it that take no memory. The smaller of the two is taken, over short intervals, so that one
 //! who frees memory hides no more than is taken in a few milliseconds.
+//!
+//! So it is with shared memory: a page that comes to a process may be new, or another's for long. There can be no more
+//! new ones than the machine has more.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -22,8 +25,10 @@ const ASKING_SHARE: u32 = 20;
 
 /// What the job's total may have become since it was last sampled.
 pub struct Unshared {
-    machine: Option<AnonPages>,
+    machine: Option<Machine>,
     anchor: Option<Anchor>,
+    /// New shared memory since the last sample.
+    common: Option<Anchor>,
 }
 
 struct Anchor {
@@ -41,8 +46,9 @@ struct Anchor {
 impl Unshared {
     pub fn new() -> Unshared {
         Unshared {
-            machine: AnonPages::open(),
+            machine: Machine::open(),
             anchor: None,
+            common: None,
         }
     }
 
@@ -53,32 +59,51 @@ impl Unshared {
 
     /// The total was sampled just now.
     pub fn sampled(&mut self, total_bytes: u64) {
-        self.anchor = Some(Anchor {
-            sampled_bytes: total_bytes,
-            total_bytes,
-            machine_bytes: self.machine_bytes(),
-            asked: Instant::now(),
-            pause: Duration::ZERO,
-        });
+        let machine = self.machine_bytes(ANONYMOUS);
+        self.anchor = Some(Anchor::new(total_bytes, machine));
+    }
+
+    /// What is new of shared memory is counted from here on.
+    pub fn sampled_common(&mut self) {
+        self.common = Some(Anchor::new(0, self.machine_bytes(SHARED)));
+    }
+
+    /// How much may be new; `come` answers how many bytes have come to processes since it was last called.
+    pub fn new_common_bytes(&mut self, come: impl FnOnce() -> u64) -> Option<u64> {
+        let machine = self.machine_bytes(SHARED);
+        let common = self.common.as_mut()?;
+        Some(common.note(Instant::now(), machine, come))
     }
 
     /// What the total may be now, if it was ever sampled. No more than `most_bytes` can have become two without being
     /// seen; `faults` answers how many minor faults the processes had, of which that is, since it was last called.
     pub fn total_bytes(&mut self, most_bytes: u64, faults: impl FnOnce() -> u64) -> Option<u64> {
-        let machine = self.machine_bytes();
+        let machine = self.machine_bytes(ANONYMOUS);
         let anchor = self.anchor.as_mut()?;
-        let grown = anchor.note(Instant::now(), machine, faults);
+        let grown = anchor.note(Instant::now(), machine, || faults() * PAGE);
         Some(grown.min(anchor.sampled_bytes + most_bytes))
     }
 
-    fn machine_bytes(&self) -> u64 {
-        let machine = self.machine.as_ref().and_then(AnonPages::bytes);
-        machine.unwrap_or(0)
+    fn machine_bytes(&self, kind: &str) -> u64 {
+        let machine = self.machine.as_ref();
+        let bytes = machine.and_then(|machine| machine.bytes(kind));
+        bytes.unwrap_or(0)
     }
 }
 
 impl Anchor {
-    fn note(&mut self, now: Instant, machine_bytes: u64, faults: impl FnOnce() -> u64) -> u64 {
+    fn new(total_bytes: u64, machine_bytes: u64) -> Anchor {
+        Anchor {
+            sampled_bytes: total_bytes,
+            total_bytes,
+            machine_bytes,
+            asked: Instant::now(),
+            pause: Duration::ZERO,
+        }
+    }
+
+    /// `own` answers how much the job can have taken since it was last called.
+    fn note(&mut self, now: Instant, machine_bytes: u64, own: impl FnOnce() -> u64) -> u64 {
         let grown = machine_bytes.saturating_sub(self.machine_bytes);
         let since = now.saturating_duration_since(self.asked);
         let is_due = grown >= WORTH_BYTES || since >= INTERVAL;
@@ -86,7 +111,7 @@ impl Anchor {
             return self.total_bytes + grown;
         }
         let begin = Instant::now();
-        self.total_bytes += grown.min(faults() * PAGE);
+        self.total_bytes += grown.min(own());
         self.machine_bytes = machine_bytes;
         self.pause = begin.elapsed() * ASKING_SHARE;
         self.asked = now;
@@ -94,21 +119,22 @@ impl Anchor {
     }
 }
 
-/// Anonymous memory of the whole machine.
-struct AnonPages(File);
+const ANONYMOUS: &str = "AnonPages:";
+const SHARED: &str = "Shmem:";
 
-impl AnonPages {
-    fn open() -> Option<AnonPages> {
-        File::open("/proc/meminfo").ok().map(AnonPages)
+/// Memory of the whole machine.
+struct Machine(File);
+
+impl Machine {
+    fn open() -> Option<Machine> {
+        File::open("/proc/meminfo").ok().map(Machine)
     }
 
-    fn bytes(&self) -> Option<u64> {
+    fn bytes(&self, kind: &str) -> Option<u64> {
         let mut text = [0u8; 2048];
         let len = self.0.read_at(&mut text, 0).ok()?;
         let text = std::str::from_utf8(&text[..len]).ok()?;
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix("AnonPages:"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix(kind))?;
         let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
         Some(kib << 10)
     }
@@ -124,17 +150,11 @@ mod tests {
     /// MiB of faults, at looks 10 ms apart.
     fn totals(looks: &[(u64, u64)]) -> Vec<u64> {
         let mut now = Instant::now();
-        let mut anchor = Anchor {
-            sampled_bytes: 100 * MIB,
-            total_bytes: 100 * MIB,
-            machine_bytes: 1000 * MIB,
-            asked: now,
-            pause: Duration::ZERO,
-        };
+        let mut anchor = Anchor::new(100 * MIB, 1000 * MIB);
         let looks = looks.iter().map(|(machine, faults)| {
             now += 2 * INTERVAL;
-            let faults = || faults * MIB / PAGE;
-            (anchor.note(now, (1000 + machine) * MIB, faults) - 100 * MIB) / MIB
+            let own = || faults * MIB;
+            (anchor.note(now, (1000 + machine) * MIB, own) - 100 * MIB) / MIB
         });
         looks.collect()
     }
@@ -157,13 +177,8 @@ mod tests {
     #[test]
     fn between_two_intervals_growth_of_the_machine_counts_at_once() {
         let now = Instant::now();
-        let mut anchor = Anchor {
-            sampled_bytes: 0,
-            total_bytes: 0,
-            machine_bytes: 0,
-            asked: now,
-            pause: INTERVAL,
-        };
+        let mut anchor = Anchor::new(0, 0);
+        (anchor.asked, anchor.pause) = (now, INTERVAL);
         let nobody = || -> u64 { panic!("too early") };
         assert_eq!(anchor.note(now, 9 * MIB, nobody), 9 * MIB);
         assert_eq!(anchor.note(now + INTERVAL, 9 * MIB, || 0), 0);

@@ -1,0 +1,56 @@
+//! What counts as the job's memory: its own, once, and nothing of others.
+
+use std::process::{Child, Command, Stdio};
+
+use pleat_e2e::{Machine, Megabytes, Outcome};
+
+/// Pages that a job may lose though it fits: while its processes start, much is expected of them.
+const TAKEN_MOST: u64 = 2 * (1 << 20) / 4096;
+
+/// Another job's process, ended with the test.
+struct Neighbour(Child);
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Eight workers that share 40 MB, beside a program that fills and frees 400 MB: what they need fits into the
+/// budget, so next to nothing leaves it.
+fn expect_to_fit(shared: &str, budget: u64) {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(prefork) = machine.prefork() else {
+        return;
+    };
+    let mut neighbour = Command::new(&prefork);
+    neighbour.args(["neighbour", "30"]).stdin(Stdio::null());
+    let _neighbour = Neighbour(neighbour.spawn().expect("it was just compiled"));
+    let job = machine.job(&prefork).args([shared, "4"]);
+    let outcome = job.budget(Megabytes(budget)).timeout(40).run();
+    outcome.expect_success();
+    assert_eq!(outcome.stdout_text().trim(), "done");
+    let taken = taken_pages(&outcome);
+    assert!(taken <= TAKEN_MOST, "{taken} taken\n{}", outcome.describe());
+}
+
+fn taken_pages(outcome: &Outcome) -> u64 {
+    let engine = &outcome.stats()["report"]["engine"];
+    engine["taken_pages"].as_u64().unwrap_or(u64::MAX)
+}
+
+/// 800 MB of pages were taken while the growth of the whole machine counted as the job's.
+#[test]
+fn a_server_with_forked_workers_is_not_slowed_by_another_jobs_growth() {
+    expect_to_fit("fork", 90);
+}
+
+/// Eight times 40 MB were counted, and the job never ended.
+#[test]
+fn memory_that_several_processes_map_counts_once() {
+    expect_to_fit("map", 110);
+}
