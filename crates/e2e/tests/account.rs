@@ -54,3 +54,40 @@ fn a_server_with_forked_workers_is_not_slowed_by_another_jobs_growth() {
 fn memory_that_several_processes_map_counts_once() {
     expect_to_fit("map", 110);
 }
+
+/// Shared memory cannot be folded. It filled the budget, and the threads that worked on the rest stood still for ever,
+/// without a word.
+#[test]
+fn a_job_goes_on_where_shared_memory_is_larger_than_the_budget() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if !machine.installed(&["python3"]) {
+        return;
+    }
+    let text = "import mmap, threading\n\
+        shared = mmap.mmap(-1, 66 << 20)\n\
+        for at in range(0, 66 << 20, 4096): shared[at] = 1\n\
+        heap = [bytearray(1 << 16) for _ in range(256)]\n\
+        for _ in range(3):\n    for one in heap: one[0] += 1; one[-1] += 1\n\
+        print(sum(one[0] + one[-1] for one in heap))\n";
+    let job = machine.job("python3").args(["-c", text]);
+    let outcome = job.budget(Megabytes(64)).timeout(60).run();
+    outcome.expect_success();
+    assert_eq!(outcome.stdout_text().trim(), "1536");
+}
+
+/// A program that pleat cannot manage (`env -i` takes its library away) outgrows the container.
+#[test]
+fn what_the_kernel_killed_for_want_of_memory_is_said() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let text = "x=$(head -c 90000000 /dev/zero | tr '\\0' a); echo ${#x}";
+    let job = machine.job("env").args(["-i", "sh", "-c", text]);
+    let outcome = job.budget(Megabytes(64)).hard_limit().timeout(60).run();
+    let said = "the kernel killed the program for want of memory";
+    for part in [said, "limit is 65 MiB", "lower --memory"] {
+        assert!(outcome.stderr.contains(part), "{}", outcome.describe());
+    }
+}

@@ -296,6 +296,11 @@ impl Process {
         self.anon_bytes.saturating_sub(known * PAGE)
     }
 
+    /// Bytes that cannot be compressed, as far as that is known here: shared memory counts whole.
+    pub fn unfoldable_bytes(&self, shared: &Shared) -> u64 {
+        self.unknown_bytes(shared) + self.common_bytes
+    }
+
     /// What the process uses of the budget, mapped files apart.
     fn bytes(&self) -> u64 {
         (self.anon_bytes as f64 * self.own_share) as u64

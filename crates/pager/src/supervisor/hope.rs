@@ -66,25 +66,27 @@ impl Supervisor<'_> {
             let stuck = engine.stuck_pages() * PAGE_SIZE as u64;
             engine.foreign_bytes().max(0) as u64 + stuck
         };
-        let is_rest_thrashing = faults_per_s >= THRASHING;
-        if self.has_told_of_unfoldable
-            || !is_rest_thrashing
-            || unfoldable < budget - budget / LEFT_PART
+        // With next to nothing left it need not come and go often: it may hardly get on at all.
+        let is_rest_slow = faults_per_s >= THRASHING || self.overdraft_bytes > 0;
+        let unfoldable = unfoldable + self.overdraft_bytes;
+        if self.has_told_of_unfoldable || !is_rest_slow || unfoldable < budget - budget / LEFT_PART
         {
             return;
         }
         self.has_told_of_unfoldable = true;
         let processes = self.census.processes.iter();
-        let most = processes.max_by_key(|(_, process)| process.unknown_bytes(&self.shared));
+        let most = processes.max_by_key(|(_, process)| process.unfoldable_bytes(&self.shared));
         let name = most.and_then(|(pid, _)| Some((procfs::status(*pid).ok()?.name, *pid)));
         let most = name.map_or(String::new(), |(name, pid)| {
             format!(", most in {name} ({pid})")
         });
         self.warn(&format!(
-            "{} of --memory {} MiB are in use by what cannot be folded{most}; the rest has next to no \
-             memory and waits for pages {faults_per_s} times a second: raise --memory",
+            "{} of --memory {} MiB are in use by what cannot be folded (shared memory, read-only or locked \
+             pages, memory of unmanaged programs){most}; the rest has next to no memory, waits for pages \
+             {faults_per_s} times a second and gets on slowly: raise --memory to {} MiB or more",
             unfoldable >> 20,
-            budget >> 20
+            budget >> 20,
+            (unfoldable + budget / LEFT_PART * 2) >> 20
         ));
     }
 }

@@ -3,6 +3,7 @@
 use super::Supervisor;
 use crate::census::Stage;
 use crate::cgroup::Gauge;
+use crate::headroom::{floor_bytes, reserve_bytes};
 use crate::reclaim;
 use crate::record::Recorder;
 use crate::shared::lock;
@@ -54,6 +55,13 @@ const LENT_PART: u64 = 8;
 const STRAIN_PART: u64 = 2;
 /// After growth that nobody announced, this thread runs ahead of other load for so long.
 const AHEAD_FOR: Duration = Duration::from_millis(250);
+/// What can be folded has at least so much memory beside what is kept free, one part in so many of the budget, within
+/// these limits: with less a job stands still.
+const WORKING_SET_PART: u64 = 32;
+const WORKING_SET_MIN: u64 = 1 << 20;
+const WORKING_SET_MAX: u64 = 16 << 20;
+/// Of what is between the budget and a hard limit close to it so much is not touched for that.
+const LIMIT_CLEARANCE: u64 = 512 << 10;
 /// How much more than estimated the kernel's count is believed.
 const CHARGED_MORE_MAX: u64 = 4 << 20;
 
@@ -112,6 +120,16 @@ impl Supervisor<'_> {
             let foreign = engine.foreign_bytes() + self.lent_bytes as i64;
             let growth = self.headroom.note(Instant::now(), foreign, processes);
             engine.expect_growth(growth);
+            let unfoldable = foreign.max(0) as u64 + stuck_bytes;
+            self.overdraft_bytes = overdraft(budget, self.engine_budget, unfoldable, growth);
+            if let (Some(gauge), true) = (&self.gauge, unfoldable < budget) {
+                // It would be killed for it.
+                let most = gauge.limit_bytes().saturating_sub(budget + LIMIT_CLEARANCE);
+                self.overdraft_bytes = self.overdraft_bytes.min(most);
+            }
+            if self.overdraft_bytes > 0 {
+                engine.measured(used.saturating_sub(self.lent_bytes + self.overdraft_bytes));
+            }
             (
                 engine.free_bytes(),
                 engine.frames_wanted() > 0,
@@ -188,7 +206,7 @@ impl Supervisor<'_> {
     /// Bytes in use by the engine's own account.
     fn engine_used(&self) -> u64 {
         let free = self.shared.engine().free_bytes();
-        (self.engine_budget as i64 - free).max(0) as u64 + self.lent_bytes
+        (self.engine_budget as i64 - free).max(0) as u64 + self.lent_bytes + self.overdraft_bytes
     }
 
     /// Has processes managed, and mappings of managed ones looked for that grew without a fault.
@@ -314,7 +332,28 @@ impl Supervisor<'_> {
     }
 }
 
+/// How much the job may have beyond the budget where what cannot be folded leaves too little of it for the rest: that it
+/// goes on, slowly, is worth more than the last few megabytes.
+fn overdraft(budget: u64, engine_budget: u64, unfoldable: u64, growth: u64) -> u64 {
+    let kept_free = reserve_bytes(budget) - floor_bytes(budget) + growth;
+    let working_set = (budget / WORKING_SET_PART).clamp(WORKING_SET_MIN, WORKING_SET_MAX);
+    (unfoldable + kept_free + working_set).saturating_sub(engine_budget)
+}
+
 /// Bytes that may turn up without a fault before new mappings are looked for.
 fn rescan_growth(budget_bytes: u64) -> u64 {
     (budget_bytes / RESCAN_GROWTH_PART).clamp(RESCAN_GROWTH_MIN, RESCAN_GROWTH_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_can_be_folded_keeps_a_working_set_beside_what_cannot() {
+        let beyond = |unfoldable| overdraft(64 * MIB, 64 * MIB, unfoldable * MIB, MIB) / MIB;
+        assert_eq!([10, 60, 62, 66].map(beyond), [0, 0, 1, 5]);
+    }
 }

@@ -5,6 +5,7 @@
 mod companions;
 mod conversations;
 mod hope;
+mod killed;
 mod load;
 pub(crate) mod mappings;
 mod memory;
@@ -20,6 +21,7 @@ use crate::report::Live;
 use crate::shared::{lock, Shared};
 use crate::standins::StandIns;
 use crate::strain::Strain;
+use killed::OomKills;
 use load::Load;
 use mappings::Asked;
 use pleat_sys::channel::{Channel, Listener};
@@ -107,6 +109,10 @@ pub struct Supervisor<'a> {
     lent_bytes: u64,
     /// When pages that refused to be taken were tried again last, and how long they are to be left alone.
     stuck_retry: (Instant, Duration),
+    /// What the job may have beyond the budget, so that what can be folded has a working set.
+    overdraft_bytes: u64,
+    /// Where the kernel counts whom it kills for want of memory.
+    oom_kills: Option<OomKills>,
     /// It has been said that what cannot be folded leaves no memory for the rest.
     has_told_of_unfoldable: bool,
     /// Set when a process could not be managed for a reason that concerns all.
@@ -162,6 +168,8 @@ impl<'a> Supervisor<'a> {
             strain: Strain::default(),
             ahead_since: None,
             lent_bytes: 0,
+            overdraft_bytes: 0,
+            oom_kills: OomKills::open(),
             stuck_retry: (start, Duration::ZERO),
             has_told_of_unfoldable: false,
             complaint: None,
@@ -171,6 +179,7 @@ impl<'a> Supervisor<'a> {
     /// Until the program has ended and nothing of the job is away.
     pub fn run(&mut self) -> Ending {
         let ending = self.serve();
+        self.tell_of_kills(&ending);
         // What is left to do takes its time (a swap file of 25 MB that is closed: 18 ms), and others look after
         // their jobs as this thread did. Ahead of them, it kept them waiting until the scheduler's next tick.
         relax();

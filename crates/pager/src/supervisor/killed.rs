@@ -1,0 +1,109 @@
+//! What the kernel killed for want of memory: said, for nobody else does.
+
+use super::Supervisor;
+use crate::job::Ending;
+use pleat_sys::limits;
+use std::fs;
+use std::path::PathBuf;
+
+/// Where the kernel counts whom it killed.
+pub(super) struct OomKills {
+    file: PathBuf,
+    /// The group's limit; `None`: the count is that of the whole machine.
+    limit_bytes: Option<u64>,
+    before: u64,
+}
+
+impl OomKills {
+    /// From here on. `None` where nothing tells.
+    pub(super) fn open() -> Option<OomKills> {
+        let of_group = limits::memory_cgroup_limit().and_then(|limit| {
+            let names = ["memory.events", "memory.oom_control"];
+            let mut files = names.iter().map(|name| limit.path.join(name));
+            files.find_map(|file| OomKills::of(file, Some(limit.bytes)))
+        });
+        of_group.or_else(|| OomKills::of("/proc/vmstat".into(), None))
+    }
+
+    fn of(file: PathBuf, limit_bytes: Option<u64>) -> Option<OomKills> {
+        let before = count(&fs::read_to_string(&file).ok()?)?;
+        Some(OomKills {
+            file,
+            limit_bytes,
+            before,
+        })
+    }
+
+    /// How many there were since.
+    fn since(&self) -> u64 {
+        let now = fs::read_to_string(&self.file).ok();
+        let now = now.and_then(|text| count(&text)).unwrap_or(self.before);
+        now.saturating_sub(self.before)
+    }
+}
+
+/// The line `oom_kill N`.
+fn count(text: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    let number = lines.find_map(|line| line.strip_prefix("oom_kill "))?;
+    number.trim().parse().ok()
+}
+
+impl Supervisor<'_> {
+    /// Says that the kernel killed a process for want of memory, at what limit, and what to do. Where only the whole
+    /// machine is counted it may have been another's, unless the program itself was killed.
+    pub(super) fn tell_of_kills(&mut self, ending: &Ending) {
+        let Some(kills) = &self.oom_kills else {
+            return;
+        };
+        let is_program = matches!(ending, Ending::Signalled(libc::SIGKILL));
+        let (killed, limit) = (kills.since(), kills.limit_bytes);
+        if killed == 0 || (limit.is_none() && !is_program) {
+            return;
+        }
+        let (budget, peak) = (
+            self.job.budget_bytes >> 20,
+            self.shared.meters.peak_bytes.get() >> 20,
+        );
+        let who = if is_program {
+            "the program"
+        } else {
+            "a process of its memory cgroup"
+        };
+        let text = match limit {
+            Some(limit) => format!(
+                "the kernel killed {who} for want of memory: the memory cgroup's limit is {} MiB, --memory \
+                 {budget} MiB, and the job was last seen to use {peak} MiB at most; lower --memory, or raise \
+                 the limit",
+                limit >> 20
+            ),
+            None => format!(
+                "the kernel killed {who}, and the machine was out of memory: the job was last seen to use \
+                 {peak} MiB of --memory {budget} MiB at most; lower --memory"
+            ),
+        };
+        self.warn(&text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_is_found_in_each_kind_of_file() {
+        assert_eq!(
+            count("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"),
+            Some(3)
+        );
+        assert_eq!(
+            count("low 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 0\n"),
+            Some(1)
+        );
+        assert_eq!(
+            count("nr_free_pages 5\noom_kill 12\nnuma_hit 1\n"),
+            Some(12)
+        );
+        assert_eq!(count("oom_kill_disable 0\n"), None);
+    }
+}
