@@ -10,7 +10,7 @@
 
 use crate::raw::{self, Errno};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use pleat_wire::message::{DOORBELLS, DOORBELL_KINDS, DOORBELL_PAGES, TAKE_MAX};
+use pleat_wire::message::{Token, DOORBELLS, DOORBELL_KINDS, DOORBELL_PAGES, TAKE_MAX};
 use pleat_wire::PAGE;
 use syscalls::Sysno;
 
@@ -174,16 +174,21 @@ pub fn is_managed() -> bool {
     BEACON.load(Ordering::Acquire) != 0
 }
 
-/// In a forked child: lets the supervisor name the userfaultfd that is ours. The kernel wiped the page
-/// at the fork, so reading it waits until the supervisor has put the name there.
-pub fn read_beacon() -> u32 {
+/// In a forked child: lets the supervisor say by which token this memory is claimed. The kernel wiped the
+/// page at the fork, so reading it waits until the supervisor has put the token there. It does not stay: who
+/// comes to see this memory later finds nothing to claim it by.
+pub fn read_beacon() -> Token {
     let page = BEACON.load(Ordering::Acquire);
     TOUCHED
         .iter()
         .for_each(|touched| touched.store(0, Ordering::Release));
     match page {
-        0 => 0,
-        // SAFETY: the beacon stays mapped for the life of the process.
-        page => unsafe { core::ptr::read_volatile(page as *const u32) },
+        0 => [0; 2],
+        // SAFETY: the beacon stays mapped for the life of the process, and is the agent's own.
+        page => unsafe {
+            let token = core::ptr::read_volatile(page as *const Token);
+            core::ptr::write_volatile(page as *mut Token, [0; 2]);
+            token
+        },
     }
 }

@@ -97,7 +97,7 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
     let mut tools: Option<Tools> = None;
     let mut packet = Packet::new();
     loop {
-        let fd = packet.receive(socket);
+        let fd = packet.receive(socket, tools.is_none());
         match packet.kind() {
             message::PREPARE if tools.is_none() => {
                 let command: Prepare = packet.read();
@@ -122,7 +122,13 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
                 fd.into_iter().for_each(raw::close);
             }
             message::THAW => frozen::thaw(),
-            message::RELEASE if tools.is_none() => raw::end_thread(),
+            message::RELEASE if tools.is_none() => {
+                // A forked child whose memory is away waits for this, and ends itself.
+                READY.store(2, Ordering::Release);
+                raw::wake_all(&READY);
+                crate::start::forget_agent();
+                raw::end_thread()
+            }
             _ => raw::die(b"pleat: the agent got a message it does not know; ending the process\n"),
         }
     }
@@ -303,9 +309,18 @@ impl Packet {
     }
 
     /// Waits for a packet; returns the descriptor that came with it. No supervisor, no process.
-    fn receive(&mut self, socket: i32) -> Option<i32> {
+    ///
+    /// A supervisor that turns a process away does not hear what was said. The kernel tells that (ECONNRESET)
+    /// before it hands out what it has said itself, so where that may be it is asked `twice`.
+    fn receive(&mut self, socket: i32, twice: bool) -> Option<i32> {
         // SAFETY: the buffer is of that size.
-        let got = unsafe { receive(socket, self.bytes.as_mut_ptr().cast(), PACKET_MAX) };
+        let receive =
+            |bytes: &mut [u64]| unsafe { receive(socket, bytes.as_mut_ptr().cast(), PACKET_MAX) };
+        let got = receive(&mut self.bytes);
+        let got = match got {
+            None if twice => receive(&mut self.bytes),
+            got => got,
+        };
         let Some((length, descriptor)) = got.filter(|(length, _)| *length >= 4) else {
             raw::die(
                 b"pleat: the supervisor is gone, and memory of this process with it; \

@@ -28,7 +28,7 @@ static FORKED: AtomicU32 = AtomicU32::new(0);
 /// The agent's thread id: it names this address space to the supervisor.
 static THREAD: AtomicI32 = AtomicI32::new(0);
 /// What the beacon said, in a forked child.
-static TOKEN: AtomicU32 = AtomicU32::new(0);
+static TOKEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 #[used]
 #[link_section = ".init_array"]
@@ -73,7 +73,9 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    TOKEN.store(area::read_beacon(), Ordering::Release);
+    for (to, from) in TOKEN.iter().zip(area::read_beacon()) {
+        to.store(from, Ordering::Release);
+    }
     serve::forget_parent();
     THREAD.store(0, Ordering::Release);
     let started = connect_and_start(1);
@@ -151,6 +153,11 @@ fn connect_and_start(forked: u32) -> bool {
     // The agent has its own copy of the descriptor table by now.
     raw::close(socket);
     true
+}
+
+/// The supervisor does not serve this process: it is asked nothing more.
+pub fn forget_agent() {
+    THREAD.store(0, Ordering::Release);
 }
 
 /// The agent's thread id; 0 while there is none.
@@ -231,7 +238,9 @@ extern "C" fn run(_: *mut c_void) -> c_int {
         pid: raw::process(),
         agent_thread: thread,
         forked: FORKED.load(Ordering::Acquire),
-        token: TOKEN.load(Ordering::Acquire),
+        reserved: 0,
+        // Told once, to the supervisor alone.
+        token: [0, 1].map(|half: usize| TOKEN[half].swap(0, Ordering::AcqRel)),
         area_start: area.start as u64,
         area_end: area.end() as u64,
         data_start: data.0 as u64,

@@ -260,7 +260,7 @@ fn start_job(
 ) -> Result<Started, RunError> {
     let name = socket_name().map_err(other("draw a random name"))?;
     let listener = Listener::bind(&name).map_err(other("listen for processes"))?;
-    signals::adopt_orphans();
+    signals::adopt_orphans().map_err(other("adopt the job's orphans"))?;
     let swap = job.swap.as_ref().map(SwapStore::open).transpose()?;
     let parts = shared::Parts {
         engine: make_engine(job, swap.as_ref())?,
@@ -340,13 +340,11 @@ impl Job {
     }
 }
 
-/// 128 random bits: whoever does not get them by inheritance does not find the socket.
+/// A name that no other job has. It is no secret: /proc/net/unix shows it to everybody, and who may speak is
+/// decided by who it is (`supervisor/trust.rs`).
 fn socket_name() -> io::Result<String> {
-    use io::Read;
-    let mut bytes = [0u8; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("pleat-{hex}"))
+    let [high, low] = pleat_sys::random::bits128()?;
+    Ok(format!("pleat-{high:016x}{low:016x}"))
 }
 
 fn command(

@@ -9,8 +9,10 @@ pub mod keeper;
 pub mod lease;
 pub mod limits;
 pub mod memory_file;
+pub mod pidfd;
 pub mod process;
 pub mod procfs;
+pub mod random;
 pub mod ring;
 pub mod signals;
 pub mod source;
@@ -35,7 +37,7 @@ pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
 /// Implemented only for `repr(C)` structs of integers without padding.
 pub unsafe trait Plain: Copy {}
 
-// SAFETY: u32 and i32 fields in even number, then u64.
+// SAFETY: five 32-bit integers and a reserved one, then u64.
 unsafe impl Plain for pleat_wire::message::Hello {}
 // SAFETY: four u32 and a u64.
 unsafe impl Plain for pleat_wire::message::Prepare {}

@@ -10,7 +10,7 @@ mod memory;
 mod pagemap;
 mod process;
 
-pub use flags::wiped_on_fork;
+pub use flags::{has_userfaultfd, wiped_on_fork};
 pub use maps::{
     has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping, MappingKind,
     MapsReader,
@@ -18,8 +18,9 @@ pub use maps::{
 pub use memory::{rollup, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs};
 pub use process::{
-    descendants, exe, is_thread_of, last_cpu_of_thread, may_trace, start_time, status,
-    tgid_of_thread, CpuTimeReader, LastCpuReader, Status, ThreadTimes,
+    descendants, exe, is_thread_of, last_cpu_of_thread, may_trace, parent, real_uid,
+    shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread, CpuTimeReader,
+    LastCpuReader, Status, ThreadTimes,
 };
 
 use std::io;

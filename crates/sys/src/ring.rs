@@ -10,7 +10,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The supervisor's mapping of an agent's shared memory.
+/// The file system of memory files (linux/magic.h).
+const TMPFS: i64 = 0x0102_1994;
+
+/// The supervisor's mapping of an agent's shared memory. Every byte of it is data of the process's, which may
+/// change at any time: whoever uses a frame more than once copies it first.
 #[derive(Debug)]
 pub struct Ring {
     start: *mut u8,
@@ -30,17 +34,31 @@ impl Ring {
     pub fn map(memory: &OwnedFd, frames: u32) -> io::Result<Ring> {
         let fd = memory.as_raw_fd();
         let len = (1 + frames as usize) * PAGE;
-        // SAFETY: plain arguments and a stat buffer that is all zeros before.
+        // SAFETY: plain arguments, and structures that are all zeros before.
         unsafe {
-            // Or a program that truncates it could end the supervisor with SIGBUS.
+            let mut system: libc::statfs = std::mem::zeroed();
+            if libc::fstatfs(fd, &mut system) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // Nothing else always has a page where there was none: what is backed by huge pages or by a program
+            // could end the supervisor with SIGBUS, or have it wait.
+            if system.f_type as i64 != TMPFS || system.f_bsize as usize != PAGE {
+                return Err(io::Error::from(io::ErrorKind::Unsupported));
+            }
+            // Or a program that truncates it could do that.
             if libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) < 0 {
                 return Err(io::Error::last_os_error());
             }
+            let seals = libc::fcntl(fd, libc::F_GET_SEALS);
+            if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
+                return Err(io::Error::from(io::ErrorKind::PermissionDenied));
+            }
+            // Sealed first: it is no smaller from here on.
             let mut status: libc::stat = std::mem::zeroed();
             if libc::fstat(fd, &mut status) < 0 {
                 return Err(io::Error::last_os_error());
             }
-            if (status.st_size as usize) < len {
+            if status.st_size < len as libc::off_t {
                 return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
             }
             let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -117,6 +135,20 @@ impl Ring {
         unsafe { &*self.start.cast::<Control>() }
     }
 
+    /// A frame as it is now, and as it stays.
+    ///
+    /// # Panics
+    /// When there is no such frame.
+    pub fn copy_frame(&self, slot: u32, to: &mut [u8; PAGE]) {
+        assert!(slot < self.frames);
+        // SAFETY: inside the mapping, and `to` is a page. Should the process write meanwhile, it spoils its own
+        // page.
+        unsafe {
+            let from = self.start.add((1 + slot as usize) * PAGE);
+            std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), PAGE);
+        }
+    }
+
     /// The bytes of a frame.
     ///
     /// # Panics
@@ -183,5 +215,35 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and no reference outlives `self`.
         unsafe { libc::munmap(self.start.cast(), (1 + self.frames as usize) * PAGE) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::FromRawFd;
+
+    fn memory(flags: u32, pages: usize) -> OwnedFd {
+        // SAFETY: a static name; the descriptor is fresh.
+        unsafe {
+            let fd = libc::memfd_create(c"ring".as_ptr(), flags | libc::MFD_CLOEXEC);
+            assert!(fd >= 0);
+            assert_eq!(libc::ftruncate(fd, (pages * PAGE) as libc::off_t), 0);
+            OwnedFd::from_raw_fd(fd)
+        }
+    }
+
+    #[test]
+    fn memory_that_could_vanish_is_not_mapped() {
+        let sealable = memory(libc::MFD_ALLOW_SEALING, 5);
+        let ring = Ring::map(&sealable, 4).unwrap();
+        // SAFETY: plain numbers.
+        let shrunk = unsafe { libc::ftruncate(sealable.as_raw_fd(), 0) };
+        assert_eq!(shrunk, -1, "it can be cut short");
+        assert_eq!(ring.frame(3), &[0; PAGE]);
+        assert!(Ring::map(&memory(libc::MFD_ALLOW_SEALING, 4), 4).is_err());
+        assert!(Ring::map(&memory(0, 5), 4).is_err(), "it cannot be sealed");
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert!(Ring::map(&file.into(), 4).is_err());
     }
 }

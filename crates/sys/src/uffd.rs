@@ -79,6 +79,20 @@ impl Uffd {
         Uffd(fd)
     }
 
+    /// Takes over a descriptor that an agent has sent, if it is a userfaultfd: messages of anything else would be
+    /// the process's own, and they hold numbers of descriptors, which are ours.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn received(fd: OwnedFd) -> io::Result<Uffd> {
+        let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        // No file has such a name: what has a path begins with a slash.
+        match std::fs::read_link(path)?.as_os_str() == "anon_inode:[userfaultfd]" {
+            true => Ok(Uffd(fd)),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
     /// Asks to be told of faults on absent pages in `[start, start + len)`.
     ///
     /// # Errors
@@ -231,13 +245,18 @@ impl Uffd {
     /// Any but EAGAIN, which is an empty answer; an unknown message is an error too.
     pub fn read(&self, out: &mut Vec<Message>) -> io::Result<()> {
         let mut bytes = [[0u8; MESSAGE_BYTES]; BATCH];
-        // SAFETY: the buffer is valid for its size.
+        // The process has the same open file and may have it block; this call does not (from Linux 6.10 on).
+        let part = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: size_of_val(&bytes),
+        };
+        // SAFETY: the buffer is valid for its size, and -1 leaves the position, of which there is none.
         let got = unsafe {
-            libc::read(
-                self.as_raw_fd(),
-                bytes.as_mut_ptr().cast(),
-                size_of_val(&bytes),
-            )
+            let got = libc::preadv2(self.as_raw_fd(), &part, 1, -1, libc::RWF_NOWAIT);
+            match got {
+                -1 if is_unsupported() => libc::readv(self.as_raw_fd(), &part, 1),
+                got => got,
+            }
         };
         if got < 0 {
             let error = io::Error::last_os_error();
@@ -266,6 +285,10 @@ impl Uffd {
             Ok(())
         }
     }
+}
+
+fn is_unsupported() -> bool {
+    io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP)
 }
 
 /// A partial fill is reported with EAGAIN and the number of bytes done.

@@ -15,10 +15,15 @@ pub const HELLO: u32 = 1;
 pub const PREPARED: u32 = 2;
 /// Agent to supervisor: answer to [`TAKE`].
 pub const TAKEN: u32 = 3;
-/// Supervisor to agent: get ready for take-aways. May carry the userfaultfd that a fork made.
+/// Supervisor to agent: get ready for take-aways. Carries the userfaultfd that a fork made, if this is the
+/// connection that has shown the token of that child's memory, and no other.
 pub const PREPARE: u32 = 4;
 /// Supervisor to agent: take these pages away.
 pub const TAKE: u32 = 5;
+
+/// 128 random bits that only the memory of one forked child holds, by which its agent says whose memory it
+/// serves. Zeros stand for none.
+pub type Token = [u64; 2];
 
 /// "Here I am."
 #[repr(C)]
@@ -34,8 +39,10 @@ pub struct Hello {
     pub agent_thread: i32,
     /// 1 when this is the child of a fork, 0 after an exec.
     pub forked: u32,
-    /// What a forked child found in the beacon page; 0 when there was none.
-    pub token: u32,
+    /// Unused.
+    pub reserved: u32,
+    /// What a forked child found in the beacon page; zeros when there was none.
+    pub token: Token,
     /// The agent's own memory, never to be managed: `[area_start, area_end)`.
     pub area_start: u64,
     /// End of the agent's own memory.
@@ -185,8 +192,8 @@ pub const STALE: u8 = 5;
 /// As [`TOOK`], after a copy of a page shared since a fork was made: no memory is gained.
 pub const TOOK_SHARED: u8 = 6;
 
-/// Supervisor to agent: the job's main program has ended and nothing of this process is away; the
-/// agent thread ends and the process goes on alone.
+/// Supervisor to agent: the job's main program has ended and nothing of this process is away, or it is not to
+/// be served; the agent thread ends and the process goes on alone.
 pub const RELEASE: u32 = 6;
 /// Supervisor to agent: a [`Guard`].
 pub const GUARD: u32 = 7;

@@ -1,6 +1,7 @@
 //! Reading the userfaultfd, and following what the program does to its address space.
 
 use super::faults::Fault;
+use super::misconduct::condemn_child;
 use super::{Ended, Space};
 use crate::shared::lock;
 use pleat_sys::process::{readable, wait};
@@ -49,11 +50,7 @@ impl Space {
                 }
             }
         }
-        result.map_err(|error| {
-            self.shared
-                .fail(format!("cannot follow a process: {error}"));
-            Ended
-        })
+        result.map_err(|error| self.end_process(&format!("it cannot be followed ({error})")))
     }
 
     /// Deals with everything read so far: all events first, in order, then the faults (rule 2).
@@ -75,7 +72,11 @@ impl Space {
                     // SAFETY: the kernel made the descriptor for the reader of this message.
                     let child = unsafe { OwnedFd::from_raw_fd(child) };
                     self.forking = true;
-                    self.await_commands()?;
+                    if let Err(ended) = self.await_commands() {
+                        // Part of what it should have may be lost. It must not be closed.
+                        condemn_child(&self.shared, child);
+                        return Err(ended);
+                    }
                     self.forking = false;
                     self.fork(child)?;
                 }
@@ -133,22 +134,25 @@ impl Space {
     }
 
     /// The agent died with a command under way. Pages of it may be lost, which does not matter to a
-    /// process that is gone, but would to a child that it has forked since.
+    /// process that is gone, but would to a child that it has forked since: that one is ended.
     fn bury_commands(&mut self) -> Result<(), Ended> {
         self.agent_gone = true;
-        let forked = self
-            .events
-            .iter()
-            .any(|event| matches!(event, Message::Fork { .. }));
-        if self.forking || forked {
-            self.shared.fail(
+        let mut is_any = self.forking;
+        for event in std::mem::take(&mut self.events) {
+            if let Message::Fork { child } = event {
+                is_any = true;
+                // SAFETY: the kernel made the descriptor for the reader of this message.
+                condemn_child(&self.shared, unsafe { OwnedFd::from_raw_fd(child) });
+            }
+        }
+        if is_any {
+            self.shared.tell(
                 "a process ended just after a fork that was not made by the C library, and part of \
-                 its child's memory with it; the job is ended to keep the child from reading \
-                 anything else"
+                 its child's memory with it; the child is ended to keep it from reading anything else"
                     .into(),
             );
         }
-        Err(Ended)
+        Err(self.outlive_agent())
     }
 
     /// Takes `[start, end)` out of the registered ranges.

@@ -1,21 +1,23 @@
-//! Conversations with agents, a step per packet: hello, get ready, ready.
+//! Conversations with agents, a step per packet: hello, get ready, ready. Everything that is heard is data of a
+//! process's, and may come at any time: see `trust.rs`.
 
+use super::trust::Guest;
 use super::Supervisor;
 use crate::census::Stage;
 use crate::rings::RING_FRAMES_MAX;
 use crate::shared::{lock, AgentLink, Link};
 use crate::space::Space;
-use pleat_sys::channel::{Channel, Received};
+use pleat_sys::channel::Received;
 use pleat_sys::process::{hurry, relax_like, Bell};
 use pleat_sys::procfs;
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
-use pleat_types::PageNo;
+use pleat_types::{PageNo, PAGE_SIZE};
 use pleat_wire::message::{self, FileRequest, Hello, Prepare, Prepared};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The thread of a process that it knows by this name, if that is its name here, too: in a PID namespace of its own it
 /// is somebody else's.
@@ -23,31 +25,41 @@ fn thread_of(pid: i32, name: i32) -> Option<i32> {
     procfs::is_thread_of(pid, name).then_some(name)
 }
 
+/// What a process has done that says what no agent says.
+const NONSENSE: &str = "sent something that no agent sends";
+/// The first address that no program has.
+const ADDRESSES_END: u64 = 1 << 47;
+/// How long an agent may run ahead of others to get ready.
+const HURRIED_MAX: Duration = Duration::from_secs(5);
+
 /// Frames of a staging ring, unless the budget is small.
 const RING_FRAMES: u64 = 256;
 
 impl Supervisor<'_> {
-    pub(super) fn accept(&mut self) {
-        while let Ok(Some(channel)) = self.listener.accept() {
-            self.unnamed.push(channel);
-        }
-    }
-
     pub(super) fn hear_unnamed(&mut self) {
-        for channel in std::mem::take(&mut self.unnamed) {
-            let mut packet = [0u8; message::PACKET_MAX];
-            match channel.receive(&mut packet) {
-                Received::Nothing => self.unnamed.push(channel),
-                Received::Closed => {}
-                Received::Packet(length, descriptors) => {
-                    self.hear_first(channel, &packet[..length], descriptors);
-                }
+        for guest in std::mem::take(&mut self.unnamed) {
+            if let Some(silent) = self.hear_guest(guest) {
+                self.unnamed.push(silent);
             }
         }
     }
 
+    /// Hears a connection that has said nothing yet; gives it back if it still has not.
+    pub(super) fn hear_guest(&mut self, guest: Guest) -> Option<Guest> {
+        let mut packet = [0u8; message::PACKET_MAX];
+        match guest.channel.receive(&mut packet) {
+            Received::Nothing => return Some(guest),
+            Received::Closed => {}
+            Received::Garbled => self.dismiss(guest.peer.pid, &guest.channel, NONSENSE),
+            Received::Packet(length, descriptors) => {
+                self.hear_first(guest, &packet[..length], descriptors);
+            }
+        }
+        None
+    }
+
     /// The first packet of a connection: an agent's hello, or what a thread of a program asks.
-    fn hear_first(&mut self, channel: Channel, packet: &[u8], descriptors: Vec<OwnedFd>) {
+    fn hear_first(&mut self, guest: Guest, packet: &[u8], descriptors: Vec<OwnedFd>) {
         let kind = packet.first_chunk().map(|kind| u32::from_ne_bytes(*kind));
         let is_of_files = matches!(
             kind,
@@ -60,72 +72,84 @@ impl Supervisor<'_> {
                     | message::MAP_MEMORY
             )
         );
-        if is_of_files {
-            if let Some(request) = pleat_sys::read_plain::<FileRequest>(packet) {
-                self.hear_file_request(channel, request, descriptors);
-            }
-        } else if let Some(hello) = pleat_sys::read_plain::<Hello>(packet) {
-            self.welcome(channel, &hello);
+        let request = pleat_sys::read_plain::<FileRequest>(packet).filter(|_| is_of_files);
+        let hello = pleat_sys::read_plain::<Hello>(packet).filter(|_| kind == Some(message::HELLO));
+        match (request, hello) {
+            (Some(request), _) => self.hear_file_request(guest, request, descriptors),
+            (None, Some(hello)) => self.welcome(guest, &hello),
+            (None, None) => self.dismiss(guest.peer.pid, &guest.channel, NONSENSE),
         }
     }
 
-    fn welcome(&mut self, channel: Channel, hello: &Hello) {
-        let Ok((pid, _)) = channel.peer() else { return };
-        if hello.kind != message::HELLO || hello.version != pleat_wire::VERSION {
-            self.warn(&format!(
-                "process {pid} has an agent of another version; it runs unmanaged"
-            ));
-            return;
+    fn welcome(&mut self, guest: Guest, hello: &Hello) {
+        let Guest { channel, peer } = guest;
+        let pid = peer.pid;
+        if hello.version != pleat_wire::VERSION {
+            return self.dismiss(pid, &channel, "an agent of another version");
+        }
+        // Whoever executes another program has lost the connection of before by now.
+        if self.is_speaking(pid) {
+            return self.dismiss(pid, &channel, "said hello twice");
+        }
+        let claim = match hello.token {
+            [0, 0] => None,
+            token => match self.claim(&peer, token) {
+                Some(link) => Some(link),
+                None => return self.dismiss(pid, &channel, "claimed memory that is not its own"),
+            },
+        };
+        if claim.is_none() {
+            // Exec: the address space of before is gone, or another process's that shares it.
+            let before = lock(&self.shared.by_pid).remove(&pid);
+            before
+                .filter(|link| link.uffd.is_dead())
+                .iter()
+                .for_each(|link| link.end());
         }
         self.shared.meters.processes.add(1);
-        if hello.token != 0 {
-            self.name_child(hello.token, pid);
-        }
-        let link = lock(&self.shared.by_pid).get(&pid).cloned();
-        if let (Some(link), 0) = (&link, hello.forked) {
-            // Exec: the address space of before is gone.
-            link.end();
-        }
-        let Some(process) = self.census.add(pid, Stage::Ready(channel), self.keeper) else {
-            return;
-        };
+        let added = self
+            .census
+            .add_known(pid, peer.pidfd, Stage::Ready(channel), self.keeper);
+        let Some(process) = added else { return };
         let own = [
             (hello.area_start, hello.area_end),
             (hello.data_start, hello.data_end),
         ];
-        process.agent = (hello.agent_thread, own);
+        process.agent = (hello.agent_thread, own.map(within_addresses));
+        process.claim = claim;
         if hello.forked != 0 {
+            let is_claimed = process.claim.is_some();
             self.share(pid);
-            if link.is_some() {
+            if is_claimed {
                 // The parent was managed, so the child is from its first instruction.
                 self.prepare(pid);
             }
         }
     }
 
-    /// A forked child has found its space's name in the beacon: now the space's process is known, by
-    /// the kernel's word for who is at the other end of the connection.
-    fn name_child(&mut self, token: u32, pid: i32) {
-        let links = lock(&self.shared.links);
-        let named = links.iter().find(|link| {
-            link.id.0.wrapping_add(1) == token && link.pid.load(Ordering::Acquire) == 0
-        });
-        let Some(link) = named.cloned() else { return };
-        drop(links);
-        link.pid.store(pid, Ordering::Release);
-        lock(&self.shared.by_pid).insert(pid, link.clone());
-        lock(&link.mail).process = Some(pid);
-        link.bell.ring();
+    /// Whether a process has an agent that is connected.
+    fn is_speaking(&self, pid: i32) -> bool {
+        match self
+            .census
+            .processes
+            .get(&pid)
+            .map(|process| &process.stage)
+        {
+            Some(Stage::Ready(channel) | Stage::Preparing(channel)) => !channel.is_closed(),
+            Some(Stage::Managed(link)) => link.has_agent(),
+            _ => false,
+        }
     }
 
     /// Tells a process's agent to get ready.
     pub(super) fn prepare(&mut self, pid: i32) {
-        let known = lock(&self.shared.by_pid).get(&pid).cloned();
-        // After an exec its thread may not have left yet, and the userfaultfd is the old memory's.
-        let link = known.filter(|link| !link.ended.load(Ordering::Acquire));
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
+        // The one descriptor that gives power over memory goes to the process whose memory that is: by this
+        // connection the token was shown that was put there. The agent cannot do without it: the kernel lets
+        // pages be moved (UFFDIO_MOVE) by their own process alone.
+        let link = process.claim.clone();
         let command = Prepare {
             kind: message::PREPARE,
             ring_frames: ring_frames(self.job.budget_bytes),
@@ -142,6 +166,7 @@ impl Supervisor<'_> {
         // the agent comes too late, when memory is full.
         if let Some(thread) = thread_of(pid, process.agent.0) {
             hurry(thread);
+            process.hurried = Some(Instant::now());
         }
         process.stage = match std::mem::replace(&mut process.stage, Stage::Silent) {
             Stage::Ready(channel) => {
@@ -176,27 +201,49 @@ impl Supervisor<'_> {
             return;
         };
         let mut packet = [0u8; message::PACKET_MAX];
+        let is_asked = matches!(process.stage, Stage::Preparing(_));
         match channel.receive(&mut packet) {
-            Received::Nothing => {}
+            Received::Nothing => self.stop_hurrying(pid),
             // Exec or exit. After an exec the process is silent until its new agent says hello.
-            Received::Closed => process.stage = Stage::Silent,
+            Received::Closed => self.lose(pid),
             Received::Packet(length, descriptors) => {
                 let answer = pleat_sys::read_plain::<Prepared>(&packet[..length]);
-                match answer {
-                    Some(answer) if answer.kind == message::PREPARED && answer.error == 0 => {
-                        self.manage(pid, &answer, descriptors);
-                    }
+                match answer.filter(|answer| answer.kind == message::PREPARED && is_asked) {
+                    Some(answer) if answer.error == 0 => self.manage(pid, &answer, descriptors),
                     Some(answer) => self.unmanageable(pid, &answer),
-                    None => {}
+                    None => self.part_with(pid, NONSENSE),
                 }
             }
+            Received::Garbled => self.part_with(pid, NONSENSE),
+        }
+    }
+
+    /// The connection to an agent that is not ready is closed. If the process has a space already, that goes on
+    /// without an agent: its faults are answered, and nothing is taken.
+    fn lose(&mut self, pid: i32) {
+        if let Some(process) = self.census.processes.get_mut(&pid) {
+            process.stage = Stage::Silent;
+            process.claim = None;
+        }
+    }
+
+    /// Closes the connection of a process that is not managed yet. One whose memory is away already, because its
+    /// parent's was, is ended.
+    fn part_with(&mut self, pid: i32, what: &str) {
+        let Some(process) = self.census.processes.get_mut(&pid) else {
+            return;
+        };
+        let stage = std::mem::replace(&mut process.stage, Stage::Unmanageable);
+        let claim = process.claim.take();
+        if let Stage::Ready(channel) | Stage::Preparing(channel) = stage {
+            self.dismiss(pid, &channel, what);
+        }
+        if let Some(link) = claim {
+            link.condemn();
         }
     }
 
     fn unmanageable(&mut self, pid: i32, answer: &Prepared) {
-        if let Some(process) = self.census.processes.get_mut(&pid) {
-            process.stage = Stage::Unmanageable;
-        }
         let what = match answer.step {
             message::STEP_USERFAULTFD => "userfaultfd is not allowed",
             message::STEP_API => "userfaultfd lacks a feature (fork events need CAP_SYS_PTRACE)",
@@ -204,33 +251,59 @@ impl Supervisor<'_> {
             _ => "memory cannot be registered",
         };
         let error = std::io::Error::from_raw_os_error(answer.error);
-        self.shared.fail(format!(
+        self.warn(&format!(
             "process {pid} cannot be managed: {what} ({error}); `pleat doctor` tells the remedy"
         ));
+        self.shared.meters.unmanaged_processes.add(1);
+        if let Some(process) = self.census.processes.get_mut(&pid) {
+            process.stage = Stage::Unmanageable;
+            if let Some(link) = process.claim.take() {
+                link.condemn();
+            }
+        }
+    }
+
+    /// An agent that does not get ready, because its process is stopped or for no good reason, does not run ahead
+    /// of others for ever.
+    fn stop_hurrying(&mut self, pid: i32) {
+        let Some(process) = self.census.processes.get_mut(&pid) else {
+            return;
+        };
+        if process.hurried.is_some_and(|at| at.elapsed() > HURRIED_MAX) {
+            process.hurried = None;
+            if let Some(thread) = thread_of(pid, process.agent.0) {
+                relax_like(thread, pid);
+            }
+        }
     }
 
     /// An agent is ready: its address space gets a thread, or the thread it has gets its agent.
     fn manage(&mut self, pid: i32, answer: &Prepared, descriptors: Vec<OwnedFd>) {
+        let ring = <[OwnedFd; 2]>::try_from(descriptors)
+            .ok()
+            .and_then(|[uffd, memory]| {
+                let ring = Ring::map(&memory, ring_frames(self.job.budget_bytes));
+                Some((Uffd::received(uffd).ok()?, ring.ok()?))
+            });
+        let beacon = Some(answer.beacon).filter(|beacon| is_place_of_beacon(*beacon));
+        let (Some((uffd, ring)), Some(beacon)) = (ring, beacon) else {
+            return self.part_with(
+                pid,
+                "sent what cannot be its userfaultfd or its shared memory",
+            );
+        };
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
         let Stage::Preparing(channel) = std::mem::replace(&mut process.stage, Stage::Silent) else {
             return;
         };
-        let Ok([uffd, memory]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-            return;
-        };
-        let ring = match Ring::map(&memory, ring_frames(self.job.budget_bytes)) {
-            Ok(ring) => ring,
-            Err(error) => {
-                return self
-                    .shared
-                    .fail(format!("cannot map a staging ring: {error}"))
-            }
-        };
+        let claim = process.claim.take();
+        process.hurried = None;
+        let (name, own) = process.agent;
+        let known = (pid, process.pidfd.clone());
         self.shared.meters.managed_processes.add(1);
         let slots = self.shared.rings.add(ring);
-        let (name, own) = process.agent;
         let thread = thread_of(pid, name);
         if let Some(thread) = thread {
             relax_like(thread, pid);
@@ -241,13 +314,13 @@ impl Supervisor<'_> {
             name,
             thread,
             own,
-            fork_events: answer.fork_events != 0,
-            beacon: PageNo::of_address(answer.beacon),
+            // The kernel has reported the fork that this one came by.
+            fork_events: answer.fork_events != 0 || claim.is_some(),
+            beacon: PageNo::of_address(beacon),
         };
-        let known = lock(&self.shared.by_pid).get(&pid).cloned();
-        let link = match known.filter(|link| !link.ended.load(Ordering::Acquire)) {
+        let link = match claim {
             Some(link) => link,
-            None => match self.start_space(pid, uffd) {
+            None => match self.start_space(known, uffd) {
                 Some(link) => link,
                 None => return,
             },
@@ -260,19 +333,32 @@ impl Supervisor<'_> {
         self.stay_ahead();
     }
 
-    fn start_space(&mut self, pid: i32, uffd: OwnedFd) -> Option<Arc<Link>> {
+    fn start_space(&mut self, process: (i32, Arc<OwnedFd>), uffd: Uffd) -> Option<Arc<Link>> {
         let Ok(bell) = Bell::new() else {
-            self.shared
-                .fail("out of descriptors; raise `ulimit -n`".into());
+            self.warn("out of descriptors; raise `ulimit -n`: processes run unmanaged");
             return None;
         };
         let id = self.shared.engine().add_space();
-        let link = Arc::new(Link::new(id, pid, Uffd::new(uffd), bell, None));
+        let link = Arc::new(Link::new(id, process, uffd, bell));
         let run_max = self.job.run_max();
         let space = Space::new(self.shared.clone(), link.clone(), run_max, BTreeMap::new());
         space.start();
         Some(link)
     }
+}
+
+/// A range of addresses as a process tells it, or none.
+fn within_addresses((start, end): (u64, u64)) -> (u64, u64) {
+    match start <= end && end < ADDRESSES_END {
+        true => (start, end),
+        false => (0, 0),
+    }
+}
+
+/// Whether the beacon and the doorbells could be there.
+fn is_place_of_beacon(address: u64) -> bool {
+    let len = ((1 + message::DOORBELLS) * PAGE_SIZE) as u64;
+    address != 0 && address.is_multiple_of(PAGE_SIZE as u64) && address < ADDRESSES_END - len
 }
 
 /// Frames of a staging ring: 1 MiB, or a 256th of a small budget.

@@ -8,6 +8,7 @@ mod hope;
 mod load;
 pub(crate) mod mappings;
 mod memory;
+mod trust;
 
 use crate::census::{Census, Stage};
 use crate::cgroup::Gauge;
@@ -22,19 +23,20 @@ use crate::standins::StandIns;
 use crate::strain::Strain;
 use load::Load;
 use mappings::Asked;
-use pleat_sys::channel::{Channel, Listener};
+use pleat_sys::channel::Listener;
 use pleat_sys::keeper::Keeper;
+use pleat_sys::pidfd;
 use pleat_sys::process::{hurry, readable, relax, wait};
-use pleat_sys::procfs;
 use pleat_sys::signals::{self, Change, Signal, Signals};
-use pleat_wire::message::{self, Prepare};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use trust::{Guest, Told};
 
 const LIVE_EVERY: Duration = Duration::from_millis(500);
+/// Warnings that processes can bring about, in one job.
+const NEWS_SAID_MAX: usize = 20;
 
 /// A job that has been started.
 pub struct Started {
@@ -77,7 +79,11 @@ pub struct Supervisor<'a> {
     /// The budget less what is left to the page cache.
     engine_budget: u64,
     /// Connections that have not said hello.
-    unnamed: Vec<Channel>,
+    unnamed: Vec<Guest>,
+    /// What has been said of who was turned away.
+    told: Told,
+    /// Warnings of the threads.
+    news_said: usize,
     /// Threads that have mapped a file and wait for the answer.
     asked: Vec<Asked>,
     /// What stands in for files, once anything was to; an error that there was is not tried again.
@@ -150,6 +156,8 @@ impl<'a> Supervisor<'a> {
                 .then(|| Load::new(job.budget_bytes, start)),
             headroom: Headroom::new(job.budget_bytes, floor_bytes(job.budget_bytes), start),
             unnamed: Vec::new(),
+            told: Told::default(),
+            news_said: 0,
             asked: Vec::new(),
             stand_ins: None,
             program,
@@ -198,6 +206,7 @@ impl<'a> Supervisor<'a> {
             self.hear_processes();
             self.answer_file_requests();
             self.hear_companions();
+            self.hear_news();
             if self.ending.is_some() && self.release_rest() {
                 return self.ending.take().expect("just seen");
             }
@@ -207,11 +216,7 @@ impl<'a> Supervisor<'a> {
     /// Ends the job because pleat cannot keep its promise.
     fn stop(&mut self, message: String) -> Ending {
         self.census.kill_all();
-        for pid in procfs::descendants(std::process::id() as i32) {
-            if !self.helpers.contains(&pid) {
-                signals::send(pid, libc::SIGKILL);
-            }
-        }
+        pidfd::kill_descendants(std::process::id() as i32, &self.helpers);
         Ending::Stopped { message }
     }
 
@@ -228,7 +233,7 @@ impl<'a> Supervisor<'a> {
         fds.extend(
             self.unnamed
                 .iter()
-                .map(|channel| readable(channel.as_raw_fd())),
+                .map(|guest| readable(guest.channel.as_raw_fd())),
         );
         fds.extend(
             self.census
@@ -299,24 +304,35 @@ impl<'a> Supervisor<'a> {
     /// The program has ended: processes that have nothing away are let go. `true` when none is left
     /// that needs us.
     fn release_rest(&mut self) -> bool {
-        let release = Prepare {
-            kind: message::RELEASE,
-            ..Prepare::default()
-        };
-        let mut needed = !self.unnamed.is_empty();
+        // Who has said nothing yet is not waited for: a child that has memory away has a space already.
+        let mut needed = false;
         for process in self.census.processes.values_mut() {
             match &process.stage {
                 Stage::Ready(channel) => {
-                    // If it is gone there is nothing to release.
-                    let _ = channel.send(pleat_sys::bytes_of(&release), None);
+                    trust::release(channel);
                     process.stage = Stage::Unmanageable;
                 }
                 Stage::Preparing(_) => needed = true,
-                Stage::Managed(link) => needed |= !link.ended.load(Ordering::Acquire),
+                Stage::Managed(link) => needed |= !link.is_over(),
                 Stage::Silent | Stage::Unmanageable => {}
             }
         }
-        !needed && lock(&self.shared.links).is_empty()
+        let is_over = !needed && lock(&self.shared.links).iter().all(|link| link.is_over());
+        if is_over {
+            self.bury();
+        }
+        is_over
+    }
+
+    /// Says what threads have to say.
+    fn hear_news(&mut self) {
+        let news = std::mem::take(&mut *lock(&self.shared.news));
+        let room = NEWS_SAID_MAX.saturating_sub(self.news_said);
+        self.news_said = self.news_said.saturating_add(news.len());
+        news.iter().take(room).for_each(|news| self.warn(news));
+        if room > 0 && news.len() >= room {
+            self.warn("more of this kind is not said");
+        }
     }
 
     fn show(&mut self) {
