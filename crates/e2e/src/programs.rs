@@ -60,6 +60,12 @@ impl Machine {
         self.compiled(&BUILT, "refused", &[self.program("refused.c")])
     }
 
+    /// The program that attacks pleat's socket, as [`Machine::torture`].
+    pub fn hostile(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "hostile", &[self.program("hostile.c")])
+    }
+
     fn compiled(
         &self,
         built: &OnceLock<PathBuf>,

@@ -16,7 +16,7 @@ use pleat_backing::{Backing, Protection};
 use pleat_codec::Choice;
 use pleat_engine::{Engine, Preset, Settings, Victims};
 use pleat_sys::channel::Listener;
-use pleat_sys::inherited::Inherited;
+use pleat_sys::inherited::{raise_descriptor_limit, Inherited};
 use pleat_sys::keeper::Keeper;
 use pleat_sys::process::keep_heap_small;
 use pleat_sys::signals::{self, Signals};
@@ -202,6 +202,7 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     ])
     .map_err(other("collect signals"))?;
     let inherited = Inherited::note();
+    raise_descriptor_limit();
     // Before any thread: these are forked from this process.
     let helpers = companions.iter_mut().map(|companion| companion.fork());
     let helpers: io::Result<Vec<i32>> = helpers.collect();

@@ -43,3 +43,19 @@ impl Inherited {
         unsafe { command.pre_exec(restore) };
     }
 }
+
+/// Takes as many descriptors as this process may have: each process of a job takes some. Programs are given
+/// what there was before ([`Inherited`]).
+pub fn raise_descriptor_limit() {
+    let mut limits = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a structure that outlives both calls.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limits) == 0 {
+            limits.rlim_cur = limits.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limits);
+        }
+    }
+}

@@ -15,6 +15,8 @@ const SO_PEERPIDFD: libc::c_int = 77;
 /// Generations between a process and the supervisor. More are taken for none of the job's: each costs two
 /// reads for every connection.
 const GENERATIONS_MAX: usize = 512;
+/// So often a line is walked in which somebody ends meanwhile.
+const WALKS_MAX: usize = 8;
 /// While processes are killed others may fork: so often they are looked for.
 const ROUNDS_MAX: usize = 8;
 
@@ -60,9 +62,28 @@ pub fn has_ended(pidfd: &impl AsRawFd) -> bool {
 ///
 /// The caller is `ancestor`, or holds a descriptor of it that is alive afterwards.
 pub fn lineage(pid: Pid, pidfd: &impl AsRawFd, ancestor: Pid) -> Option<Vec<Pid>> {
-    let line = line_to(pid, ancestor, &mut |pid| parent(pid))?;
-    // Alive after all was read by its number: the number was its own.
-    (!has_ended(pidfd)).then_some(line)
+    for _ in 0..WALKS_MAX {
+        let line = line_to(pid, ancestor, &mut |pid| parent(pid));
+        // Alive after all was read by its number: the number was its own.
+        match line {
+            _ if has_ended(pidfd) => return None,
+            Line::Of(line) => return Some(line),
+            Line::Elsewhere => return None,
+            Line::Changed => {}
+        }
+    }
+    None
+}
+
+/// What a walk from a process towards an ancestor has found.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    /// These, the ancestor last.
+    Of(Vec<Pid>),
+    /// Another.
+    Elsewhere,
+    /// Somebody in it has ended meanwhile, and his children have another parent.
+    Changed,
 }
 
 /// The line of parents, read upwards and then downwards.
@@ -70,28 +91,27 @@ pub fn lineage(pid: Pid, pidfd: &impl AsRawFd, ancestor: Pid) -> Option<Vec<Pid>
 /// A parent may end in between, and its number be given to another. But then its child has another parent when
 /// it is asked again; and as it is asked after the parent was, the parent that was asked is the child's. From
 /// the first process, whose descriptor vouches for it, that goes up link by link.
-fn line_to(
-    pid: Pid,
-    ancestor: Pid,
-    parent_of: &mut dyn FnMut(Pid) -> io::Result<Pid>,
-) -> Option<Vec<Pid>> {
+fn line_to(pid: Pid, ancestor: Pid, parent_of: &mut dyn FnMut(Pid) -> io::Result<Pid>) -> Line {
     let mut line = Vec::new();
     let mut at = pid;
-    while at != ancestor {
+    while at != ancestor || line.is_empty() {
         // 0: the first process, or a parent that this PID namespace does not have.
-        if at <= 1 || line.len() >= GENERATIONS_MAX {
-            return None;
+        if at <= 1 || line.len() >= GENERATIONS_MAX || (at == ancestor && line.is_empty()) {
+            return Line::Elsewhere;
         }
-        at = parent_of(at).ok()?;
+        let Ok(parent) = parent_of(at) else {
+            return Line::Changed;
+        };
+        at = parent;
         line.push(at);
     }
     for nth in (0..line.len()).rev() {
         let child = if nth == 0 { pid } else { line[nth - 1] };
-        if parent_of(child).ok()? != line[nth] {
-            return None;
+        if parent_of(child).ok() != Some(line[nth]) {
+            return Line::Changed;
         }
     }
-    (!line.is_empty()).then_some(line)
+    Line::Of(line)
 }
 
 /// A descriptor for a process that descends from `ancestor`; `None` if it does not, or is gone.
@@ -127,7 +147,7 @@ mod tests {
         parents.iter().copied().collect()
     }
 
-    fn walk(tree: &HashMap<Pid, Pid>, pid: Pid, ancestor: Pid) -> Option<Vec<Pid>> {
+    fn walk(tree: &HashMap<Pid, Pid>, pid: Pid, ancestor: Pid) -> Line {
         let mut parent_of = |pid| {
             tree.get(&pid)
                 .copied()
@@ -139,17 +159,18 @@ mod tests {
     #[test]
     fn only_descendants_have_a_line() {
         let tree = of(&[(50, 40), (40, 30), (30, 1), (60, 1), (70, 0)]);
-        assert_eq!(walk(&tree, 50, 30), Some(vec![40, 30]));
-        assert_eq!(walk(&tree, 40, 30), Some(vec![30]));
-        assert_eq!(walk(&tree, 30, 30), None, "not of itself");
-        assert_eq!(walk(&tree, 60, 30), None);
+        assert_eq!(walk(&tree, 50, 30), Line::Of(vec![40, 30]));
+        assert_eq!(walk(&tree, 40, 30), Line::Of(vec![30]));
+        assert_eq!(walk(&tree, 30, 30), Line::Elsewhere, "not of itself");
+        assert_eq!(walk(&tree, 60, 30), Line::Elsewhere);
         assert_eq!(
             walk(&tree, 70, 30),
-            None,
-            "its parent is in no namespace of ours"
+            Line::Elsewhere,
+            "its parent is not seen here"
         );
-        assert_eq!(walk(&tree, 99, 30), None);
-        assert_eq!(walk(&of(&[(5, 6), (6, 5)]), 5, 30), None, "a circle ends");
+        assert_eq!(walk(&tree, 99, 30), Line::Changed);
+        let circle = of(&[(5, 6), (6, 5)]);
+        assert_eq!(walk(&circle, 5, 30), Line::Elsewhere, "a circle ends");
     }
 
     #[test]
@@ -164,7 +185,7 @@ mod tests {
                 _ => 1,
             })
         };
-        assert_eq!(line_to(50, 30, &mut parent_of), None);
+        assert_eq!(line_to(50, 30, &mut parent_of), Line::Changed);
     }
 
     #[test]

@@ -24,6 +24,8 @@ use pleat_sys::{procfs, source, uffd};
 use pleat_wire::message::{
     FileRequest, ASK_FILE, ASK_STAND_IN, BORROW, MAP_FILE, MAP_MEMORY, MAP_STAND_IN,
 };
+use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -195,6 +197,20 @@ impl Supervisor<'_> {
             channel: asked.channel,
         });
         link.bell.ring();
+    }
+
+    /// Where processes of several users run in the job, no memory stands in for files any more: one that has given
+    /// up its user's rights has still mapped what his others see, and could write to it (`crate::standins`).
+    pub(super) fn part_users(&mut self) {
+        let Some(Ok(stand_ins)) = &self.stand_ins else {
+            return;
+        };
+        let pids = self.census.processes.keys();
+        let users: BTreeSet<u32> = pids.filter_map(|pid| procfs::real_uid(*pid).ok()).collect();
+        if users.len() > 1 {
+            stand_ins.give_up_all(&self.shared);
+            self.stand_ins = Some(Err(io::ErrorKind::PermissionDenied.into()));
+        }
     }
 
     /// Lends memory to stand in for a file, if a lease on that can be had.

@@ -271,6 +271,7 @@ impl Supervisor<'_> {
                 self.share(pid);
             }
         }
+        self.part_users();
         let mut names = Vec::new();
         for (pid, process) in &mut self.census.processes {
             let is_stray = matches!(process.stage, Stage::Silent)

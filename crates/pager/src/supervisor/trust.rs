@@ -46,8 +46,10 @@ pub(super) struct Told {
 
 /// Why a process has no say.
 enum Refusal {
-    /// It is gone, or not of the job.
-    Stranger(Option<(i32, u32)>),
+    /// It is gone.
+    Gone,
+    /// It is not of the job; its number, and its user.
+    Stranger(i32, u32),
     /// Nobody can tell: there is no /proc, or one of another PID namespace.
     Blind,
 }
@@ -83,7 +85,7 @@ impl Supervisor<'_> {
 
     /// Who has connected, if it is of the job.
     fn vouch_for(&self, channel: &Channel) -> Result<Peer, Refusal> {
-        let peer = channel.peer().map_err(|_| Refusal::Stranger(None))?;
+        let peer = channel.peer().map_err(|_| Refusal::Gone)?;
         let met = self.census.processes.get(&peer.pid);
         // Met before and alive, it had this number then; and the peer, alive now, has had it since it connected.
         let is_met = met.is_some_and(|met| !has_ended(&met.pidfd)) && !has_ended(&peer.pidfd);
@@ -91,9 +93,10 @@ impl Supervisor<'_> {
         if is_met || lineage(peer.pid, &peer.pidfd, own).is_some() {
             return Ok(peer);
         }
-        Err(match procfs::shows_us() {
-            true => Refusal::Stranger(Some((peer.pid, peer.uid))),
-            false => Refusal::Blind,
+        Err(match (has_ended(&peer.pidfd), procfs::shows_us()) {
+            (true, _) => Refusal::Gone,
+            (false, true) => Refusal::Stranger(peer.pid, peer.uid),
+            (false, false) => Refusal::Blind,
         })
     }
 
@@ -108,14 +111,11 @@ impl Supervisor<'_> {
                      belongs to the job; its processes run unmanaged",
                 );
             }
-            Refusal::Stranger(who) if !self.told.of_strangers => {
+            Refusal::Stranger(pid, uid) if !self.told.of_strangers => {
                 self.told.of_strangers = true;
-                let who = who.map_or("that is gone".into(), |(pid, uid)| {
-                    format!("{pid} of user {uid}")
-                });
                 self.warn(&format!(
-                    "process {who}, which does not belong to the job, has connected to it; it and others \
-                     like it are turned away"
+                    "process {pid} of user {uid}, which does not belong to the job, has connected to it; it and \
+                     others like it are turned away"
                 ));
             }
             _ => {}
