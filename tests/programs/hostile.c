@@ -267,14 +267,18 @@ static int fuzz(uint64_t seed, double seconds) {
     int ring = memfd_create("a", MFD_ALLOW_SEALING), held[64], count = 0, fd;
     int pool[] = {open("/dev/null", O_RDWR), open("/etc/passwd", O_RDONLY), ring, open("/", O_PATH), socket(AF_UNIX, SOCK_DGRAM, 0)};
     long said = 0, children = 0;
+    pid_t born[4096];
+    int count_born = 0;
     for (double until = now() + seconds; now() < until;) {
-        if (draw(60) == 0 && children < 12) {
+        if (draw(60) == 0 && children < 12 && count_born < 4096) {
             uint64_t next = draw(0);
             fflush(stdout);
-            if (fork() == 0) { state = next | 1; misbehave(4000); }
-            children++;
+            pid_t child = fork();
+            if (child == 0) { state = next | 1; misbehave(4000); }
+            born[count_born++] = child, children++;
         }
-        while (children && waitpid(-1, 0, WNOHANG) > 0) children--;
+        for (pid_t gone; children && (gone = waitpid(-1, 0, WNOHANG)) > 0; children--)
+            for (int i = 0; i < count_born; i++) if (born[i] == gone) born[i] = born[--count_born];
         int s = dial();
         if (s < 0) { usleep(500); if (count) close(held[--count]); continue; }
         for (int n = 1 + draw(4); n > 0; n--, said++) {
@@ -286,6 +290,8 @@ static int fuzz(uint64_t seed, double seconds) {
         if (draw(2) && count < 64) held[count++] = s; else close(s);
         if (count == 64) while (count > 32) close(held[--count]);
     }
+    /* One that keeps its lock waits for ever, if it forks. */
+    for (int i = 0; i < count_born; i++) kill(born[i], SIGKILL);
     while (wait(0) > 0) {}
     printf("said %ld\n", said);
     return 0;
