@@ -489,7 +489,9 @@ impl Link {
     /// Whether the connection to its agent is open. It is closed when the process ends, and when it executes
     /// another program before that has an agent.
     pub fn has_agent(&self) -> bool {
-        let agent = lock(&self.take).agent.clone();
+        // The first has not been looked at yet.
+        let new = lock(&self.mail).agent.clone();
+        let agent = new.or_else(|| lock(&self.take).agent.clone());
         agent.is_some_and(|agent| !agent.channel.is_closed())
     }
 
@@ -499,11 +501,11 @@ impl Link {
         self.bell.ring();
     }
 
-    /// Whether nobody needs it: its memory is gone, or is not served.
+    /// Whether nobody waits for it: it has ended, or cannot be served and is not known, so that it is ended when
+    /// the job is over.
     pub fn is_over(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
-            || self.is_condemned.load(Ordering::Acquire)
-            || self.uffd.is_dead()
+        let is_condemned = self.is_condemned.load(Ordering::Acquire);
+        self.ended.load(Ordering::Acquire) || (is_condemned && lock(&self.process).is_none())
     }
 
     /// Asks the space's thread to end.

@@ -101,9 +101,10 @@ impl Space {
             fresh.extend(self.events.drain(..));
             for message in fresh {
                 match message {
-                    // SAFETY: the kernel made the descriptor for the reader of this message.
                     Message::Fork { child } => {
-                        condemn_child(&self.shared, unsafe { OwnedFd::from_raw_fd(child) });
+                        // SAFETY: the kernel made the descriptor for the reader of this message.
+                        let child = unsafe { OwnedFd::from_raw_fd(child) };
+                        condemn_child(&self.shared, child);
                     }
                     Message::Fault { thread, .. } => self.recognise(thread as i32),
                     _ => {}

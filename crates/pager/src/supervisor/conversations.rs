@@ -251,7 +251,7 @@ impl Supervisor<'_> {
             _ => "memory cannot be registered",
         };
         let error = std::io::Error::from_raw_os_error(answer.error);
-        self.warn(&format!(
+        self.shared.tell(format!(
             "process {pid} cannot be managed: {what} ({error}); `pleat doctor` tells the remedy"
         ));
         self.shared.meters.unmanaged_processes.add(1);

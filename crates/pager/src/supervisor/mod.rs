@@ -18,7 +18,7 @@ use crate::job::{Ending, Job};
 use crate::lookout::Lookout;
 use crate::page_cache::{page_cache_room, CacheRoom, GroupFiles};
 use crate::report::Live;
-use crate::shared::{lock, Shared};
+use crate::shared::{lock, Link, Shared};
 use crate::standins::StandIns;
 use crate::strain::Strain;
 use load::Load;
@@ -30,6 +30,7 @@ use pleat_sys::process::{hurry, readable, relax, wait};
 use pleat_sys::signals::{self, Change, Signal, Signals};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trust::{Guest, Told};
@@ -317,7 +318,9 @@ impl<'a> Supervisor<'a> {
                 Stage::Silent | Stage::Unmanageable => {}
             }
         }
-        let is_over = !needed && lock(&self.shared.links).iter().all(|link| link.is_over());
+        let is_left =
+            |link: &Arc<Link>| link.is_condemned.load(Ordering::Acquire) && link.is_over();
+        let is_over = !needed && lock(&self.shared.links).iter().all(is_left);
         if is_over {
             self.bury();
         }
