@@ -185,7 +185,8 @@ fn a_connection_of_the_dead_speaks_for_nobody() {
     unharmed(&outcome);
 }
 
-/// A process that has nothing to do with the job, with that number.
+/// A process that has nothing to do with the job, with that number. The caller waits for it.
+#[expect(clippy::zombie_processes)]
 fn process_with_number(number: i32) -> Option<Child> {
     for _ in 0..200 {
         if !next_pid(number) {
