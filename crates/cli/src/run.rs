@@ -147,7 +147,11 @@ fn tell(result: &Result<Outcome, RunError>, mounts: &[BesideReport], verbosity: 
                     .write_all(summary::summary(&outcome.report, mounts).as_bytes());
             }
             if let Some(profile) = &outcome.profile {
-                let _ = std::io::stderr().write_all(profile::table(profile).as_bytes());
+                let mut table = profile::table(profile);
+                if let Some(forced) = summary::forced_out(&outcome.report) {
+                    table += &format!("pleat: {forced}\n");
+                }
+                let _ = std::io::stderr().write_all(table.as_bytes());
             }
             if let Ending::Stopped { message } = &outcome.ending {
                 say(message);

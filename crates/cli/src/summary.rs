@@ -46,12 +46,41 @@ pub fn summary(report: &Report, mounts: &[BesideReport]) -> String {
         ("compression", compression(report)),
         ("stall time", seconds(report.stall_us)),
     ];
+    let forced = forced_out(report).map(|forced| ("forced out", forced));
     let mounts = mounts.iter().map(|mount| ("mount", mounted(mount)));
     lines
         .into_iter()
+        .chain(forced)
         .chain(mounts)
         .map(|(name, value)| format!("pleat: {name:13} {value}\n"))
         .collect()
+}
+
+/// What left compressed memory though the sizing policy would have kept it, and why; `None`: nothing did.
+pub fn forced_out(report: &Report) -> Option<String> {
+    let engine = &report.engine;
+    let reasons = [
+        (engine.forced_starved_pages, "nothing else could go"),
+        (
+            engine.forced_overdrawn_pages,
+            "a fork had overdrawn the budget",
+        ),
+        (
+            engine.forced_whole_pages,
+            "they would have filled the budget",
+        ),
+    ];
+    let told = reasons.iter().filter(|(pages, _)| *pages > 0);
+    let told: Vec<String> = told
+        .map(|(pages, why)| format!("{pages} because {why}"))
+        .collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "{} pages left compressed memory against the sizing policy: {}",
+            engine.forced_pages(),
+            told.join(", ")
+        )
+    })
 }
 
 fn mounted(mount: &BesideReport) -> String {
@@ -166,6 +195,22 @@ mod tests {
             "{text}"
         );
         assert!(text.lines().all(|line| line.starts_with("pleat: ")));
+    }
+
+    #[test]
+    fn what_left_against_the_policys_word_is_told_with_its_reason() {
+        let mut report = Report::default();
+        assert!(!summary(&report, &[]).contains("forced out"));
+        report.engine.forced_starved_pages = 7;
+        report.engine.forced_whole_pages = 2;
+        let text = summary(&report, &[]);
+        assert!(
+            text.contains(
+                "forced out    9 pages left compressed memory against the sizing policy: \
+                 7 because nothing else could go, 2 because they would have filled the budget"
+            ),
+            "{text}"
+        );
     }
 
     #[test]

@@ -138,10 +138,21 @@ pub(crate) struct BodyCounts {
     pub(crate) clean_bytes: u64,
     /// Allocated in the swap file by all bodies.
     pub(crate) extent_bytes: u64,
+    /// Bodies in the cache that can be had elsewhere.
+    pub(crate) droppable: u64,
+}
+
+fn is_droppable(state: BodyState, has_home: bool) -> bool {
+    match state {
+        BodyState::Clean { .. } => true,
+        BodyState::Stored { .. } => has_home,
+        _ => false,
+    }
 }
 
 impl BodyCounts {
-    fn add(&mut self, state: BodyState) {
+    fn add(&mut self, state: BodyState, has_home: bool) {
+        self.droppable += u64::from(is_droppable(state, has_home));
         match state {
             BodyState::Free => {}
             BodyState::Staged(_) => self.staged += 1,
@@ -172,9 +183,10 @@ impl BodyCounts {
         }
     }
 
-    fn subtract(&mut self, state: BodyState) {
+    fn subtract(&mut self, state: BodyState, has_home: bool) {
         let mut one = BodyCounts::default();
-        one.add(state);
+        one.add(state, has_home);
+        self.droppable -= one.droppable;
         self.staged -= one.staged;
         self.same -= one.same;
         self.stored -= one.stored;
@@ -204,7 +216,7 @@ impl Bodies {
     /// A new staged body with that many references.
     pub(crate) fn create(&mut self, slot: StagingSlot, references: u32) -> BodyId {
         let body = Body::new(slot, references);
-        self.counts.add(body.state());
+        self.counts.add(body.state(), false);
         match self.free.pop() {
             Some(index) => {
                 self.slab[index as usize] = body;
@@ -228,8 +240,9 @@ impl Bodies {
         let before = packed.state();
         packed.set_state(state);
         assert!(before != BodyState::Free, "{body:?} is free");
-        self.counts.subtract(before);
-        self.counts.add(state);
+        let has_home = self.home(body).is_some();
+        self.counts.subtract(before, has_home);
+        self.counts.add(state, has_home);
         if state == BodyState::Free {
             self.free.push(body.0);
             if let Some(home) = self.homes.get_mut(body.0 as usize) {
@@ -238,12 +251,18 @@ impl Bodies {
         }
     }
 
+    /// Whether a body of the cache can be had elsewhere.
+    pub(crate) fn is_droppable(&self, body: BodyId) -> bool {
+        is_droppable(self.state(body), self.home(body).is_some())
+    }
+
     /// The page of a file that left this body behind.
     pub(crate) fn home(&self, body: BodyId) -> Option<Home> {
         let home = self.homes.get(body.0 as usize);
         home.and_then(|home| home.home())
     }
 
+    /// Of a staged body.
     pub(crate) fn set_home(&mut self, body: BodyId, home: Home) {
         let index = body.0 as usize;
         if self.homes.len() <= index {
@@ -342,7 +361,8 @@ impl Bodies {
     /// works on are without references.
     pub(crate) fn is_valid(&self) -> bool {
         let mut counts = BodyCounts::default();
-        self.all().for_each(|(_, state)| counts.add(state));
+        self.all()
+            .for_each(|(body, state)| counts.add(state, self.home(body).is_some()));
         counts == self.counts
             && self.all().count() + self.free.len() == self.slab.len()
             && self.all().all(|(body, state)| match state {

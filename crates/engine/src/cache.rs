@@ -11,6 +11,7 @@ use pleat_types::{CodecId, PAGE_SIZE};
 
 use crate::bodies::{make_room, Bodies, BodyState, DiskCopy, Home, Packed};
 use crate::copies::Sparing;
+use crate::debt::{Debt, Why};
 use crate::distance::Distances;
 use crate::ghosts::Ghosts;
 use crate::landing::Landing;
@@ -42,7 +43,7 @@ pub(crate) struct Outside {
 /// ```text
 /// order.len() == layout items == stored + writing + clean bodies
 /// layout payload == stored bytes + writing bytes + clean bytes
-/// owed_bytes <= layout payload
+/// debt.total() <= layout payload
 /// away.total() == bodies that a page names as away + ghosts
 /// ```
 ///
@@ -72,9 +73,8 @@ pub(crate) struct Cache {
     pub(crate) ghosts: Ghosts,
     /// Pages of files whose body was dropped: unknown from now on. Emptied by `Engine::forget_dropped`.
     pub(crate) dropped: Vec<Home>,
-    /// Payload the cache is to give up because it was not allowed to grow; what is being written
-    /// is still in it.
-    pub(crate) owed_bytes: u64,
+    /// Payload the cache is to give up; what is being written is still in it.
+    pub(crate) debt: Debt,
     /// The size at which the sizing policy first said that the cache may not grow, since it last said
     /// that it may.
     limit_bytes: Option<u64>,
@@ -127,7 +127,7 @@ impl Cache {
             away: Distances::default(),
             ghosts: Ghosts::new(settings.budget_bytes / PAGE_SIZE as u64),
             dropped: Vec::new(),
-            owed_bytes: 0,
+            debt: Debt::default(),
             limit_bytes: None,
             owed_at: 0,
             sparing: Sparing::default(),
@@ -242,13 +242,13 @@ impl Cache {
         self.own(handle, body, clean);
         if passed_on {
             self.order.push_oldest(body);
-            self.owe(bytes.len() as u64);
+            self.owe(Why::Policy, bytes.len() as u64);
         } else {
             let (bodies, left_at) = (&self.bodies, self.bodies.left_at(body));
             self.order
                 .push(body, |other| bodies.left_at(other) > left_at);
         }
-        self.owed_bytes = self.owed_bytes.min(self.payload_bytes());
+        self.debt.cap(self.payload_bytes());
         self.account();
         self.pay_with_clean_pages();
     }
@@ -284,7 +284,8 @@ impl Cache {
     fn store_growing(&mut self, bytes: &[u8]) -> Handle {
         let view = self.view();
         let leaves_room = view.cache_bytes < self.budget_bytes - self.budget_bytes / LEAST_OUTSIDE;
-        let granted = !self.can_shrink() || (leaves_room && self.sizing.may_grow(&view));
+        let may_grow = !self.can_shrink() || self.sizing.may_grow(&view);
+        let granted = may_grow && (leaves_room || !self.can_shrink());
         let handle = self.layout.insert(bytes, Growth::Allowed).expect(
             "the compressed cache outgrew the address space of its layout, twice the budget: \
              give the job more memory or a swap file",
@@ -297,15 +298,31 @@ impl Cache {
             let limit = *self.limit_bytes.get_or_insert(view.cache_bytes);
             let limit = limit.min(self.sizing.bound_bytes(&view));
             let over = self.cache_bytes().saturating_sub(limit);
-            self.owe(over.max(bytes.len() as u64).saturating_sub(self.owed_bytes));
+            let why = if may_grow { Why::Whole } else { Why::Policy };
+            let over = over.max(bytes.len() as u64);
+            self.owe(why, over.saturating_sub(self.debt.total()));
         }
         handle
     }
 
-    /// Whether pages can leave the cache other than by being used: to the swap file, or because a file
-    /// has them.
+    /// Whether pages can leave the cache other than by being used: to the swap file, or because they can be
+    /// had elsewhere. Where none can, to ask for less would only have the store shrink by a frame at each page that
+    /// is used, and grow by one at the next that is stored.
     pub(crate) fn can_shrink(&self) -> bool {
-        self.swap.is_some() || self.has_files
+        let oldest_can_go = || {
+            let oldest = self.order.oldest();
+            oldest.is_some_and(|body| self.bodies.is_droppable(body))
+        };
+        match self.swap {
+            Some(_) => self.can_write() || oldest_can_go(),
+            None => self.bodies.counts().droppable > 0,
+        }
+    }
+
+    /// Whether the swap file takes anything at present.
+    pub(crate) fn can_write(&self) -> bool {
+        let swap = self.swap.as_ref();
+        swap.is_some_and(|swap| !swap.halted && !swap.full)
     }
 
     pub(crate) fn view(&self) -> CacheView {
@@ -362,12 +379,15 @@ impl Cache {
     }
 
     fn shrink(&mut self) {
+        if !self.can_shrink() {
+            return;
+        }
         if self.layout.relocate_to_free_cell() {
             self.totals.shrinks_relocated += 1;
             self.account();
-        } else if let (true, Some(oldest)) = (self.can_shrink(), self.order.oldest()) {
+        } else if let Some(oldest) = self.order.oldest() {
             self.totals.shrinks_released += 1;
-            self.owe(u64::from(self.packed_len(oldest)));
+            self.owe(Why::Policy, u64::from(self.packed_len(oldest)));
             self.pay_with_clean_pages();
         }
     }

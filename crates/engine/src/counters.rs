@@ -156,6 +156,13 @@ pub struct Counters {
     pub shrinks_relocated: u64,
     /// Times the oldest page was given up instead.
     pub shrinks_released: u64,
+    /// Pages that left the compressed cache against the sizing policy's word: memory was short, and nothing resident
+    /// anywhere could go, or too little.
+    pub forced_starved_pages: u64,
+    /// Pages that did because the budget was overdrawn while pages were shared since a fork.
+    pub forced_overdrawn_pages: u64,
+    /// Pages that did because the compressed cache would have taken all of the budget.
+    pub forced_whole_pages: u64,
     /// Cells compacted by the layout.
     pub compactions: u64,
     /// Items moved to another cell by the layout.
@@ -188,6 +195,11 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Pages that left the compressed cache against the sizing policy's word, for whatever reason.
+    pub fn forced_pages(&self) -> u64 {
+        self.forced_starved_pages + self.forced_overdrawn_pages + self.forced_whole_pages
+    }
+
     /// Pages that have come back.
     pub(crate) fn back_pages(&self) -> u64 {
         self.prefetched_pages
@@ -231,7 +243,7 @@ impl Engine {
             swap_high_water_bytes: space.map_or(0, |space| space.high_water_bytes()),
             read_ahead_used_pages: self.cache.landing.ahead_used,
             read_ahead_wasted_pages: self.cache.landing.ahead_wasted,
-            owed_bytes: self.cache.owed_bytes,
+            owed_bytes: self.cache.debt.total(),
             engine_metadata_bytes: self.metadata_bytes(),
             clean_switches: self.cache.admission.switches(),
             growth_locks: self.cache.sizing.locks().0,

@@ -9,6 +9,7 @@ use pleat_policy::{Backed, Candidate, Giver};
 use pleat_types::{PageNo, SpaceId, StagingSlot, PAGE_SIZE};
 
 use crate::bodies::{BodyState, Home};
+use crate::debt::Why;
 use crate::residents::{Manner, PASSES_MAX};
 use crate::space::Subject;
 use crate::table::PageState;
@@ -56,8 +57,8 @@ impl Engine {
     pub(crate) fn gain_under_way(&self) -> u64 {
         let bodies = self.cache.bodies.counts();
         let folding = (self.pages.leaving + bodies.staged) * self.cache.gain_bytes();
-        let owed = if self.can_write() {
-            self.cache.owed_bytes
+        let owed = if self.cache.can_write() {
+            self.cache.debt.total()
         } else {
             0
         };
@@ -65,7 +66,8 @@ impl Engine {
     }
 
     /// Appends up to `want` of the oldest resident pages over all `takers`, at most as many per
-    /// space as its number says (0: it is at work); each space at most once. They are leaving from now on.
+    /// space as its number says (0: it is at work, and will not be for long); each space at most once. They are
+    /// leaving from now on.
     ///
     /// Where the oldest page is of a space that is at work, those of others go instead only if they are nearly
     /// as old, or memory is short: whose pages go is a matter of age, not of who is free. (A server beside a batch
@@ -101,7 +103,7 @@ impl Engine {
             return;
         }
         if self.free_bytes() < 0 && self.foreign_bytes < 0 {
-            self.cache_must_give(want as u64);
+            self.cache_must_give(Why::Overdrawn, want as u64);
         }
         let (first, urgent) = (out.len(), self.frames_urgent() as usize);
         let mut is_waiting = false;
@@ -132,12 +134,12 @@ impl Engine {
         }
         let chosen = out.len() - first;
         self.cache.totals.chosen_pages += chosen as u64;
-        let could = takers.iter().any(|&(_, most)| most > 0)
-            && !is_waiting
-            && !self.files_are_at_work(takers, &oldest);
-        self.starved = chosen == 0 && want > 0 && could;
+        // Whoever is at work and has more pages gives them when that is done: only where nobody has any is
+        // nothing left. A space that could obey a command and has no page to give says nothing of the others.
+        let more_will_come = is_waiting || oldest.iter().any(Option::is_some);
+        self.starved = chosen == 0 && want > 0 && !takers.is_empty() && !more_will_come;
         if self.starved {
-            self.cache_must_give(want as u64);
+            self.cache_must_give(Why::Starved, want as u64);
         }
     }
 
@@ -181,21 +183,6 @@ impl Engine {
         let mut heads = takers.iter().zip(oldest);
         heads.any(|(&(other, _), head)| {
             head.is_some_and(|(_, stamp)| self.cache.clock - self.rank(other, stamp) > limit)
-        })
-    }
-
-    /// Whether pages of files are just being taken, and more are to be had when that is done. (Unlike a
-    /// process, which may be stopped, who takes those goes on.)
-    fn files_are_at_work(
-        &self,
-        takers: &[(SpaceId, u32)],
-        oldest: &[Option<(PageNo, u64)>],
-    ) -> bool {
-        let mut heads = takers.iter().zip(oldest);
-        heads.any(|(&(id, most), head)| {
-            let space = self.spaces.get(&id);
-            let is_file = space.is_some_and(|space| space.backed == Backed::ByFile);
-            is_file && most == 0 && head.is_some()
         })
     }
 
@@ -258,25 +245,25 @@ impl Engine {
     fn cache_gives(&mut self, frames: u64) -> bool {
         let cache = &mut self.cache;
         let bytes = frames * PAGE_SIZE as u64;
-        if !cache.can_shrink() || cache.payload_bytes() < cache.owed_bytes + bytes {
+        if !cache.can_shrink() || cache.payload_bytes() < cache.debt.total() + bytes {
             return false;
         }
         let view = cache.view();
         if cache.sizing.giver(&view) == Giver::Uncompressed {
             return false;
         }
-        let gives = cache.give(bytes);
+        let gives = cache.give(Why::Policy, bytes);
         self.forget_dropped();
-        gives || (self.cache.owed_bytes > 0 && self.can_write())
+        gives || (self.cache.debt.total() > 0 && self.cache.can_write())
     }
 
     /// Nothing is left to take away, or the budget is overdrawn while pages are shared since a fork, where
     /// taking those would make it worse: each leaves its memory to the other side and a folded copy here. The
     /// compressed cache has to give, whatever the policy says.
-    fn cache_must_give(&mut self, frames: u64) {
+    fn cache_must_give(&mut self, why: Why, frames: u64) {
         let (cache, bytes) = (&mut self.cache, frames * PAGE_SIZE as u64);
         if cache.can_shrink() {
-            cache.give(bytes.saturating_sub(cache.owed_bytes));
+            cache.give(why, bytes.saturating_sub(cache.debt.total()));
             self.forget_dropped();
         }
     }
@@ -461,6 +448,8 @@ impl Engine {
         let Some(subject) = self.spaces.get_mut(&space).map(|space| space.settle(page)) else {
             return;
         };
+        // It is there to be asked for once more.
+        self.starved &= subject.pages().is_empty();
         for &page in subject.pages() {
             let stamp = self.next_stamp();
             let Some(space) = self.spaces.get_mut(&space) else {

@@ -55,6 +55,7 @@ mod chunks;
 mod collect;
 mod copies;
 mod counters;
+mod debt;
 mod distance;
 mod evict;
 mod fault;

@@ -35,6 +35,8 @@ pub(crate) struct Order {
     boundary: u32,
     /// The oldest page that [`Order::next_cold`] has not given out; `NONE` when there is none.
     cold: u32,
+    /// No page older than this one has a way out, as far as [`Order::next_with_way_out`] was told; `NONE`: none at all.
+    way_out: u32,
     expense: u64,
     len: u64,
     frames: u64,
@@ -48,6 +50,7 @@ impl Order {
             oldest: NONE,
             boundary: NONE,
             cold: NONE,
+            way_out: NONE,
             expense: 0,
             len: 0,
             frames: 0,
@@ -74,16 +77,22 @@ impl Order {
     pub(crate) fn push(&mut self, body: BodyId, left_after: impl Fn(BodyId) -> bool) {
         let mut newer = NONE;
         let mut older = self.newest;
+        let mut passes_way_out = false;
         while older != NONE && left_after(BodyId(older)) {
+            passes_way_out |= older == self.way_out;
             newer = older;
             older = self.links[older as usize].older;
         }
         self.insert(body, newer, older);
+        if passes_way_out {
+            self.way_out = body.0;
+        }
     }
 
     /// Adds a page that is to leave first.
     pub(crate) fn push_oldest(&mut self, body: BodyId) {
         self.insert(body, self.oldest, NONE);
+        self.way_out = body.0;
     }
 
     fn insert(&mut self, body: BodyId, newer: u32, older: u32) {
@@ -116,8 +125,10 @@ impl Order {
                 self.boundary = body.0;
             }
         }
-        if self.cold == NONE {
-            self.cold = body.0;
+        for next in [&mut self.cold, &mut self.way_out] {
+            if *next == NONE {
+                *next = body.0;
+            }
         }
         self.len += 1;
         self.settle();
@@ -130,8 +141,10 @@ impl Order {
         if self.boundary == body.0 {
             self.boundary = link.newer;
         }
-        if self.cold == body.0 {
-            self.cold = link.newer;
+        for next in [&mut self.cold, &mut self.way_out] {
+            if *next == body.0 {
+                *next = link.newer;
+            }
         }
         match link.newer {
             NONE => self.newest = link.older,
@@ -165,6 +178,18 @@ impl Order {
         }
         self.cold = self.links[self.cold as usize].newer;
         Some(body)
+    }
+
+    /// The oldest page that has a way out, and stays the next to go. Walks past each other page once, so it is for
+    /// caches in which a page never comes to have one.
+    pub(crate) fn next_with_way_out(
+        &mut self,
+        has_way_out: impl Fn(BodyId) -> bool,
+    ) -> Option<BodyId> {
+        while self.way_out != NONE && !has_way_out(BodyId(self.way_out)) {
+            self.way_out = self.links[self.way_out as usize].newer;
+        }
+        (self.way_out != NONE).then_some(BodyId(self.way_out))
     }
 
     /// The page that was stored first of all.

@@ -88,7 +88,7 @@ impl Cache {
         let state = BodyState::Stored { handle, packed };
         self.bodies.set_state(body, state);
         self.note_check(body, bytes);
-        self.owed_bytes = self.owed_bytes.min(self.payload_bytes());
+        self.debt.cap(self.payload_bytes());
         self.account();
     }
 

@@ -11,6 +11,7 @@ use pleat_types::StagingSlot;
 
 use crate::bodies::{BodyState, Home, Packed};
 use crate::cache::Cache;
+use crate::debt::Why;
 use crate::BodyId;
 
 /// What became of a body whose page is in memory again.
@@ -115,8 +116,8 @@ impl Cache {
     /// Takes a body, whose state was changed already, out of the compressed cache. Whatever the
     /// reason, that makes room and so pays what the cache owes.
     pub(crate) fn unstore(&mut self, body: BodyId, handle: Handle, packed: Packed) {
-        let left = self.owed_bytes.saturating_sub(u64::from(packed.len));
-        self.owed_bytes = left.min(self.payload_bytes());
+        self.debt.pay(u64::from(packed.len));
+        self.debt.cap(self.payload_bytes());
         self.layout.remove(handle);
         self.order.remove(body);
         self.end_copies(body);
@@ -130,15 +131,32 @@ impl Cache {
     }
 
     /// The cache is to give up so much.
-    pub(crate) fn owe(&mut self, bytes: u64) {
-        self.owed_bytes = (self.owed_bytes + bytes).min(self.payload_bytes());
+    pub(crate) fn owe(&mut self, why: Why, bytes: u64) {
+        let most = self.payload_bytes().saturating_sub(self.debt.total());
+        self.debt.add(why, bytes.min(most));
         self.owed_at = self.clock;
+    }
+
+    /// For whom the next page leaves the cache; `None`: none has to.
+    pub(crate) fn next_leaves_for(&self) -> Option<Why> {
+        self.debt.next(self.bodies.counts().writing_bytes)
+    }
+
+    /// So many pages leave the cache for this reason.
+    pub(crate) fn count_leaving(&mut self, why: Why, pages: u64) {
+        match why {
+            Why::Policy => {}
+            Why::Whole => self.totals.forced_whole_pages += pages,
+            Why::Starved => self.totals.forced_starved_pages += pages,
+            Why::Overdrawn => self.totals.forced_overdrawn_pages += pages,
+        }
     }
 
     /// Drops pages that have a copy elsewhere, as long as more is owed than is on its way out and it
     /// is their turn.
     pub(crate) fn pay_with_clean_pages(&mut self) {
-        while self.owed_bytes > self.bodies.counts().writing_bytes {
+        while let Some(why) = self.next_leaves_for() {
+            let before = self.totals.clean_released_pages;
             let paid = if self.layout.chooses_frames() {
                 self.drop_frame()
             } else {
@@ -147,14 +165,15 @@ impl Cache {
             if !paid {
                 return;
             }
+            self.count_leaving(why, self.totals.clean_released_pages - before);
         }
     }
 
     /// Gives up so many bytes of frames: at once what has a copy elsewhere, and what the layout holds
     /// without need; the rest is owed. Answers whether frames were given up at once.
-    pub(crate) fn give(&mut self, bytes: u64) -> bool {
+    pub(crate) fn give(&mut self, why: Why, bytes: u64) -> bool {
         let before = self.cache_bytes();
-        self.owe(bytes);
+        self.owe(why, bytes);
         self.pay_with_clean_pages();
         while self.cache_bytes() + bytes > before && self.layout.relocate_to_free_cell() {
             self.totals.shrinks_relocated += 1;
@@ -165,12 +184,20 @@ impl Cache {
 
     /// Drops the oldest page that is not on its way out; `false`: it has no copy, or there is none.
     fn drop_oldest(&mut self) -> bool {
-        let on_its_way =
-            |body: &BodyId| matches!(self.bodies.state(*body), BodyState::Writing { .. });
-        // Without a swap file pages of files leave ahead of those that nothing else has.
-        let is_stuck = |body: &BodyId| self.swap.is_none() && !self.is_droppable(*body);
-        let may_go = |body: &BodyId| !on_its_way(body) && !is_stuck(body);
-        let oldest = self.order.oldest_first().find(may_go);
+        let oldest = match self.swap {
+            Some(_) => {
+                let on_its_way =
+                    |body: &BodyId| matches!(self.bodies.state(*body), BodyState::Writing { .. });
+                let mut oldest_first = self.order.oldest_first();
+                oldest_first.find(|body| !on_its_way(body))
+            }
+            // Pages of files leave ahead of those that nothing else has, of which there may be very many.
+            None => {
+                let bodies = &self.bodies;
+                self.order
+                    .next_with_way_out(|body| bodies.is_droppable(body))
+            }
+        };
         match oldest {
             Some(body) if self.is_droppable(body) => {
                 self.drop_body(body);
@@ -194,11 +221,7 @@ impl Cache {
 
     /// Whether a body of the cache has a copy elsewhere.
     pub(crate) fn is_droppable(&self, body: BodyId) -> bool {
-        match self.bodies.state(body) {
-            BodyState::Clean { .. } => true,
-            BodyState::Stored { .. } => self.bodies.home(body).is_some(),
-            _ => false,
-        }
+        self.bodies.is_droppable(body)
     }
 
     /// Whether everything that was stored before this page has left the cache, or is on its way out, or

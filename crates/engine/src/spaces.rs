@@ -44,6 +44,7 @@ impl Engine {
             .bodies()
             .for_each(|body| self.cache.bodies.add_reference(body));
         self.pages.add(counts);
+        self.starved &= counts.resident == 0;
         self.foreign_bytes -= (counts.present() * PAGE_SIZE as u64) as i64;
         self.insert_space(child)
     }

@@ -47,7 +47,7 @@ impl Engine {
                 "what has landed is in the swap file and accounted",
             ),
             (
-                self.cache.owed_bytes <= self.cache.payload_bytes(),
+                self.cache.debt.total() <= self.cache.payload_bytes(),
                 "owed <= payload",
             ),
             (self.distances_hold(), "away == counted bodies + ghosts"),

@@ -9,6 +9,7 @@ use pleat_store::Handle;
 
 use crate::bodies::{BodyState, DiskCopy, Packed};
 use crate::cache::Cache;
+use crate::debt::Why;
 use crate::swap::{Room, Swap, BLOCK_BYTES};
 use crate::{BodyId, Engine, WriteItem, WriteOut, WriteOutcome, WritePlan};
 
@@ -16,30 +17,29 @@ use crate::{BodyId, Engine, WriteItem, WriteOut, WriteOutcome, WritePlan};
 const DROPPED_MAX: usize = 64;
 
 impl Engine {
-    /// Whether the swap file takes anything at present.
-    pub(crate) fn can_write(&self) -> bool {
-        self.cache
-            .swap
-            .as_ref()
-            .is_some_and(|swap| !swap.halted && !swap.full)
-    }
-
     /// Whether `plan_write` should be called: the cache owes pages, or memory is short and taking
     /// pages away cannot help (there are too few, or none could be chosen).
     pub fn write_wanted(&self) -> bool {
-        let bodies = self.cache.bodies.counts();
-        if !self.can_write() || bodies.stored == 0 {
+        if !self.cache.can_write() || self.cache.bodies.counts().stored == 0 {
             return false;
         }
+        self.page_leaves_for().is_some() || self.cache.cleaning_due(self.shortage_256ths())
+    }
+
+    /// For whom the next page is to leave the cache; `None`: none has to.
+    fn page_leaves_for(&self) -> Option<Why> {
+        let owed = self.cache.next_leaves_for();
+        owed.or_else(|| self.is_squeezed().then_some(Why::Starved))
+    }
+
+    /// Whether memory is short and all that could be taken away would not be enough.
+    fn is_squeezed(&self) -> bool {
+        let bodies = self.cache.bodies.counts();
         let missing = self.reserve_bytes() as i64 - self.free_bytes();
         let missing = missing.max(0) as u64;
         let takeable = self.pages.resident + self.pages.leaving + bodies.staged;
-        let squeezed = missing > bodies.writing_bytes
-            && (self.starved
-                || missing > takeable * self.cache.gain_bytes() + bodies.writing_bytes);
-        self.cache.owed_bytes > bodies.writing_bytes
-            || squeezed
-            || self.cache.cleaning_due(self.shortage_256ths())
+        missing > bodies.writing_bytes
+            && (self.starved || missing > takeable * self.cache.gain_bytes() + bodies.writing_bytes)
     }
 
     /// How short memory is: 0 while twice the reserve is free, 256 when nothing is.
@@ -56,7 +56,7 @@ impl Engine {
     pub fn plan_write(&mut self, plan: &mut WritePlan) -> bool {
         plan.bytes.clear();
         plan.items.clear();
-        if !self.can_write() {
+        if !self.cache.can_write() {
             return false;
         }
         let mut planned = self.plan_any(plan);
@@ -68,10 +68,14 @@ impl Engine {
     }
 
     fn plan_any(&mut self, plan: &mut WritePlan) -> bool {
+        let why = self.page_leaves_for();
         let planned = match self.cache.layout.chooses_frames() {
             true => self.cache.plan_frames(plan),
             false => self.cache.plan_oldest(plan),
         };
+        if let Some(why) = why.filter(|_| planned && !self.cache.keeps_what_is_written()) {
+            self.cache.count_leaving(why, plan.items.len() as u64);
+        }
         self.forget_dropped();
         planned
     }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Victims chosen with one hold of the engine's lock.
 const AT_ONCE: usize = 8;
-/// A command under way for longer is not waited for: a stopped process ends it when it goes on. Others take a
-/// millisecond, or as long as the agent waits for a CPU.
+/// A command under way for longer is not waited for, nor a space whose commands were held back for longer: a stopped
+/// process ends it when it goes on. Others take a millisecond, or as long as the agent waits for a CPU.
 const OVERDUE: Duration = Duration::from_millis(100);
 
 /// A space that may be sent a command, with the generation its command will be good for.
@@ -104,16 +104,14 @@ fn is_at_work(link: &Arc<Link>, takers: &[Taker]) -> bool {
         return false;
     }
     let take = lock(&link.take);
-    let is_overdue =
-        !take.in_flight.is_empty() && take.sent.is_some_and(|sent| sent.elapsed() > OVERDUE);
-    take.agent.is_some() && !is_overdue
+    take.agent.is_some() && !take.is_overdue(OVERDUE)
 }
 
 /// Claims the right to send a command to an idle space with room in its ring.
 fn reserve(link: &Arc<Link>) -> Option<Taker> {
     let mut take = lock(&link.take);
     if take.reserved
-        || take.held
+        || take.is_held()
         || !take.in_flight.is_empty()
         || link.ended.load(Ordering::Acquire)
     {

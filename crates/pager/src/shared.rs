@@ -353,8 +353,33 @@ pub struct TakeState {
     pub sent_ticks: u64,
     /// A command is being made.
     pub reserved: bool,
-    /// Events are being applied: no new command may be made.
-    pub held: bool,
+    /// Since when no new command may be made, for events are being applied or a fork is announced.
+    held: Option<Instant>,
+}
+
+impl TakeState {
+    /// No new command may be made until `release`.
+    pub fn hold(&mut self) {
+        self.held.get_or_insert_with(Instant::now);
+    }
+
+    /// Commands may be made again.
+    pub fn release(&mut self) {
+        self.held = None;
+    }
+
+    /// Whether no new command may be made.
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether whoever waits for this space's pages should look elsewhere: its command, or what holds commands
+    /// back, has taken so long that its process may be stopped.
+    pub fn is_overdue(&self, after: Duration) -> bool {
+        let sent = self.sent.filter(|_| !self.in_flight.is_empty());
+        let oldest = sent.into_iter().chain(self.held).min();
+        oldest.is_some_and(|since| since.elapsed() > after)
+    }
 }
 
 /// What other threads hand to a space's thread.

@@ -5,6 +5,7 @@ use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
 
 use super::content::{fold, tight, unfold, TIGHT};
 use super::world::{fingerprint, is_to_compare, pick, Command, Sealed, Staged, World};
+use crate::debt::Why;
 use crate::{ColdPage, FillPlan, ReadItem, Refusal, WayOut, WriteOutcome, WritePlan};
 
 impl World {
@@ -55,11 +56,25 @@ impl World {
         }
     }
 
-    pub(crate) fn choose(&mut self, most: u32, want: usize) {
-        let takers: Vec<_> = self.spaces.iter().map(|&space| (space, most)).collect();
+    /// Two bits of `who` say of each space whether it takes as many as there is room for, is at work, or cannot be
+    /// asked at all, as a process that was stopped.
+    pub(crate) fn choose(&mut self, most: u32, want: usize, who: u8) {
+        let room = |(at, &space)| match who >> (2 * at) & 3 {
+            3 => None,
+            2 => Some((space, 0)),
+            _ => Some((space, most)),
+        };
+        let takers: Vec<_> = self.spaces.iter().enumerate().filter_map(room).collect();
+        let has_pages = |&(space, _): &(SpaceId, u32)| self.has_resident_pages(space);
+        let is_anything_left = takers.iter().any(has_pages);
+        let starved_bytes = self.engine.cache.debt.of(Why::Starved);
         let mut chosen = Vec::new();
         self.engine.choose_victims(&takers, want, &mut chosen);
         assert!(chosen.len() <= want);
+        assert!(
+            !is_anything_left || self.engine.cache.debt.of(Why::Starved) <= starved_bytes,
+            "the cache has to give though there are pages to take, of {takers:?}"
+        );
         for (space, page) in chosen {
             assert!(
                 self.present.contains_key(&(space, page)),
@@ -76,6 +91,11 @@ impl World {
                 });
             }
         }
+    }
+
+    fn has_resident_pages(&self, space: SpaceId) -> bool {
+        let space = self.engine.spaces.get(&space);
+        space.is_some_and(|space| space.counts().resident > 0)
     }
 
     /// A page leaves the way the engine says, at once.
@@ -201,7 +221,7 @@ impl World {
 
     /// Pages are chosen, and everything under way gets into the compressed cache.
     pub(crate) fn evict(&mut self, want: usize) {
-        self.choose(u32::MAX, want);
+        self.choose(u32::MAX, want, 0);
         while !self.commands.is_empty() {
             self.carry_out(0, 0);
             self.report(0);

@@ -5,6 +5,7 @@ mod cold;
 mod collecting;
 mod content;
 mod driver;
+mod laws;
 mod lists;
 mod lives;
 mod memory;

@@ -12,7 +12,7 @@ use super::world::{World, FIRST, PAGES};
 use crate::{Counters, Settings, SwapSettings, SwapUnit, WriteOut, WriteOutcome};
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(super) enum Step {
     Read {
         space: usize,
         page: u64,
@@ -77,6 +77,7 @@ enum Step {
     Choose {
         most: u32,
         want: usize,
+        who: u8,
     },
     /// All of it at once, undisturbed.
     Evict {
@@ -113,7 +114,7 @@ enum Step {
     },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = Step> {
     use Step::*;
     let space = || 0..4usize;
     let page = || FIRST..FIRST + PAGES;
@@ -138,7 +139,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(NewSpace),
         2 => Just(NewFile),
         1 => space().prop_map(|space| End { space }),
-        12 => (1..12u32, 1..20usize).prop_map(|(most, want)| Choose { most, want }),
+        12 => (1..12u32, 1..20usize, any::<u8>())
+            .prop_map(|(most, want, who)| Choose { most, want, who }),
         4 => (1..60usize).prop_map(|want| Evict { want }),
         14 => (choice(), any::<u8>()).prop_map(|(choice, mood)| CarryOut { choice, mood }),
         14 => choice().prop_map(|choice| Report { choice }),
@@ -164,7 +166,7 @@ fn clip(range: PageRange) -> PageRange {
     }
 }
 
-fn apply(world: &mut World, step: Step) {
+pub(super) fn apply(world: &mut World, step: Step) {
     let page_of = PageNo;
     match step {
         Step::Read { space, page, cut } => {
@@ -249,7 +251,7 @@ fn apply(world: &mut World, step: Step) {
             .space(space)
             .into_iter()
             .for_each(|space| world.end(space)),
-        Step::Choose { most, want } => world.choose(most, want),
+        Step::Choose { most, want, who } => world.choose(most, want, who),
         Step::Evict { want } => world.evict(want),
         Step::CarryOut { choice, mood } => world.carry_out(choice, mood),
         Step::Report { choice } => world.report(choice),

@@ -94,6 +94,10 @@ impl World {
             admission: pleat_policy::admission_by_name(admission).unwrap(),
             victims: Victims::Lives,
         };
+        World::of(settings, parts)
+    }
+
+    pub(crate) fn of(settings: Settings, parts: Parts) -> World {
         let mut engine = Engine::new(settings, parts);
         let spaces = vec![engine.add_space()];
         World {

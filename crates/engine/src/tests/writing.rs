@@ -219,14 +219,23 @@ fn memory_is_freed_by_writing_when_no_taker_has_a_page_to_take() {
     script.engine.filled(other, PageRange::new(PageNo(0), 50));
     script.engine.measured(100 * 4096);
     assert!(!script.engine.write_wanted(), "50 pages could be taken");
-    script
-        .engine
-        .choose_victims(&[(taker, 0)], 8, &mut Vec::new());
-    assert!(!script.engine.write_wanted(), "its taker is only busy");
-    script
-        .engine
-        .choose_victims(&[(taker, 8)], 8, &mut Vec::new());
-    assert!(script.engine.write_wanted());
+    let choose = |script: &mut Script, takers: &[_]| {
+        let mut chosen = Vec::new();
+        script.engine.choose_victims(takers, 8, &mut chosen);
+        chosen.len()
+    };
+    choose(&mut script, &[(taker, 8), (other, 0)]);
+    assert!(
+        !script.engine.write_wanted(),
+        "who has pages is at work; that another has none says nothing"
+    );
+    assert_eq!(choose(&mut script, &[(taker, 8), (other, 1)]), 1);
+    choose(&mut script, &[(taker, 8)]);
+    assert!(script.engine.write_wanted(), "who has pages gives none");
+    let why = script.engine.counters();
+    assert_eq!(why.forced_starved_pages, 0, "none has left yet");
+    script.plan_write().unwrap();
+    assert!(script.engine.counters().forced_starved_pages > 0);
 }
 
 #[test]

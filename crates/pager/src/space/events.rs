@@ -28,7 +28,7 @@ impl Space {
         let result = uffd.read(&mut fresh);
         if let Some(ring) = ring {
             if fresh.iter().any(|m| !matches!(m, Message::Fault { .. })) {
-                lock(&self.link.take).held = true;
+                lock(&self.link.take).hold();
                 ring.control().generation.fetch_add(1, Ordering::AcqRel);
             }
             ring.unlock();

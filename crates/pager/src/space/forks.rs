@@ -90,7 +90,7 @@ impl Space {
         self.forks.announce(thread, false);
         let busy = {
             let mut take = lock(&self.link.take);
-            take.held = true;
+            take.hold();
             take.reserved || !take.in_flight.is_empty()
         };
         if busy {
@@ -131,7 +131,7 @@ impl Space {
         self.protect_after_fork(&link);
         let mut space = Space::new(self.shared.clone(), link, run_max, registered);
         space.newborn = Some(Newborn { maybe_wiped });
-        lock(&space.link.take).held = true;
+        lock(&space.link.take).hold();
         space.beacon = self.beacon;
         space.origins = self.origins.clone();
         space.views = self.views.clone();
@@ -226,8 +226,11 @@ impl Space {
     /// not yet known, and no longer.
     pub(super) fn hold_commands(&mut self) {
         let is_unknown = self.newborn.is_some();
-        lock(&self.link.take).held =
-            self.forks.hold() || self.giving_back != GiveBack::Idle || is_unknown;
+        let mut take = lock(&self.link.take);
+        match self.forks.hold() || self.giving_back != GiveBack::Idle || is_unknown {
+            true => take.hold(),
+            false => take.release(),
+        }
     }
 }
 

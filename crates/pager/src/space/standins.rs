@@ -339,7 +339,7 @@ impl Space {
         }
         {
             let mut take = lock(&self.link.take);
-            take.held = true;
+            take.hold();
             if take.reserved {
                 // It is being sent just now.
                 self.link.bell.ring();
