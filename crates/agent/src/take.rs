@@ -9,8 +9,8 @@
 //! copy is 0.15 us and the rest TLB flushes.
 
 use crate::area::Area;
+use crate::prepare::Tools;
 use crate::raw;
-use crate::serve::Tools;
 use crate::threads;
 use crate::timer::Timer;
 use core::sync::atomic::Ordering;

@@ -16,6 +16,7 @@ use pleat_backing::{Backing, Protection};
 use pleat_codec::Choice;
 use pleat_engine::{Engine, Preset, Settings, Victims};
 use pleat_sys::channel::Listener;
+use pleat_sys::grant::Grant;
 use pleat_sys::inherited::Inherited;
 use pleat_sys::keeper::Keeper;
 use pleat_sys::process::keep_heap_small;
@@ -261,6 +262,7 @@ fn start_job(
     let name = socket_name().map_err(other("draw a random name"))?;
     let listener = Listener::bind(&name).map_err(other("listen for processes"))?;
     signals::adopt_orphans();
+    let grant = Grant::find();
     let swap = job.swap.as_ref().map(SwapStore::open).transpose()?;
     let parts = shared::Parts {
         engine: make_engine(job, swap.as_ref())?,
@@ -284,6 +286,7 @@ fn start_job(
         shared,
         listener,
         program,
+        grant,
     })
 }
 

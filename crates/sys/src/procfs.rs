@@ -18,8 +18,8 @@ pub use maps::{
 pub use memory::{rollup, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs};
 pub use process::{
-    descendants, exe, is_thread_of, last_cpu_of_thread, may_trace, start_time, status,
-    tgid_of_thread, CpuTimeReader, LastCpuReader, Status, ThreadTimes,
+    descendants, exe, is_thread_of, last_cpu_of_thread, limits, seccomp_filters, start_time,
+    status, tgid_of_thread, CpuTimeReader, LastCpuReader, Limits, Status, ThreadTimes,
 };
 
 use std::io;

@@ -1,5 +1,7 @@
 //! Conversations with agents, a step per packet: hello, get ready, ready.
 
+use super::preparing::{announce, follow};
+use super::unmanaged::Cause;
 use super::Supervisor;
 use crate::census::Stage;
 use crate::rings::RING_FRAMES_MAX;
@@ -8,12 +10,11 @@ use crate::space::Space;
 use pleat_sys::channel::{Channel, Received};
 use pleat_sys::process::{hurry, relax_like, Bell};
 use pleat_sys::procfs;
-use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
 use pleat_types::PageNo;
-use pleat_wire::message::{self, FileRequest, Hello, Prepare, Prepared};
+use pleat_wire::message::{self, FileRequest, Hello, Prepared};
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -126,33 +127,13 @@ impl Supervisor<'_> {
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
-        let command = Prepare {
-            kind: message::PREPARE,
-            ring_frames: ring_frames(self.job.budget_bytes),
-            has_uffd: u32::from(link.is_some()),
-            fork_events: 1,
-            slow_ticks: self
-                .shared
-                .profile
-                .as_ref()
-                .map_or(0, |profile| profile.slow_ticks()),
-        };
-        let uffd = link.map(|link| link.uffd.as_raw_fd());
+        let uffd = link.map(|link| link.uffd.clone());
         // Until it has answered nothing stops the program, which has a head start: behind other load
         // the agent comes too late, when memory is full.
         if let Some(thread) = thread_of(pid, process.agent.0) {
             hurry(thread);
         }
-        process.stage = match std::mem::replace(&mut process.stage, Stage::Silent) {
-            Stage::Ready(channel) => {
-                match channel.send(pleat_sys::bytes_of(&command), uffd) {
-                    Ok(()) => Stage::Preparing(channel),
-                    // It is just ending; the next look finds it gone.
-                    Err(_) => Stage::Ready(channel),
-                }
-            }
-            other => other,
-        };
+        self.hand_over(pid, uffd);
     }
 
     pub(super) fn hear_processes(&mut self) {
@@ -160,7 +141,7 @@ impl Supervisor<'_> {
             .census
             .processes
             .iter()
-            .filter(|(_, p)| matches!(p.stage, Stage::Ready(_) | Stage::Preparing(_)))
+            .filter(|(_, p)| matches!(p.stage, Stage::Ready(_) | Stage::Preparing(..)))
             .map(|(pid, _)| *pid)
             .collect();
         for pid in talking {
@@ -172,7 +153,7 @@ impl Supervisor<'_> {
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
-        let (Stage::Ready(channel) | Stage::Preparing(channel)) = &process.stage else {
+        let (Stage::Ready(channel) | Stage::Preparing(channel, _)) = &process.stage else {
             return;
         };
         let mut packet = [0u8; message::PACKET_MAX];
@@ -186,27 +167,11 @@ impl Supervisor<'_> {
                     Some(answer) if answer.kind == message::PREPARED && answer.error == 0 => {
                         self.manage(pid, &answer, descriptors);
                     }
-                    Some(answer) => self.unmanageable(pid, &answer),
+                    Some(answer) => self.unmanageable(pid, &Cause::of_answer(&answer)),
                     None => {}
                 }
             }
         }
-    }
-
-    fn unmanageable(&mut self, pid: i32, answer: &Prepared) {
-        if let Some(process) = self.census.processes.get_mut(&pid) {
-            process.stage = Stage::Unmanageable;
-        }
-        let what = match answer.step {
-            message::STEP_USERFAULTFD => "userfaultfd is not allowed",
-            message::STEP_API => "userfaultfd lacks a feature (fork events need CAP_SYS_PTRACE)",
-            message::STEP_MEMORY => "shared memory cannot be had",
-            _ => "memory cannot be registered",
-        };
-        let error = std::io::Error::from_raw_os_error(answer.error);
-        self.shared.fail(format!(
-            "process {pid} cannot be managed: {what} ({error}); `pleat doctor` tells the remedy"
-        ));
     }
 
     /// An agent is ready: its address space gets a thread, or the thread it has gets its agent.
@@ -214,23 +179,33 @@ impl Supervisor<'_> {
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
-        let Stage::Preparing(channel) = std::mem::replace(&mut process.stage, Stage::Silent) else {
+        let (name, own) = process.agent;
+        let Stage::Preparing(_, lent) = &process.stage else {
             return;
         };
-        let Ok([uffd, memory]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-            return;
+        let followed = match lent.is_forked {
+            true => Ok(None),
+            false => follow(&self.grant, answer, descriptors, own[0]).map(Some),
         };
-        let ring = match Ring::map(&memory, ring_frames(self.job.budget_bytes)) {
-            Ok(ring) => ring,
-            Err(error) => {
-                return self
-                    .shared
-                    .fail(format!("cannot map a staging ring: {error}"))
-            }
+        let known = lock(&self.shared.by_pid).get(&pid).cloned();
+        let known = known.filter(|link| !link.ended.load(Ordering::Acquire));
+        let started = match (followed, known) {
+            (Ok(None), Some(link)) => Ok((link, true)),
+            // Its space has just ended, and so has the process.
+            (Ok(None), None) => return,
+            (Ok(Some((uffd, forks))), _) => self.start_space(pid, uffd).map(|link| (link, forks)),
+            (Err(cause), _) => Err(cause),
+        };
+        let (link, fork_events) = match started {
+            Ok(started) => started,
+            Err(cause) => return self.unmanageable(pid, &cause),
+        };
+        let Some((channel, ring)) = self.take_prepared(pid) else {
+            return;
         };
         self.shared.meters.managed_processes.add(1);
         let slots = self.shared.rings.add(ring);
-        let (name, own) = process.agent;
+        announce(&channel, &slots, fork_events);
         let thread = thread_of(pid, name);
         if let Some(thread) = thread {
             relax_like(thread, pid);
@@ -241,16 +216,8 @@ impl Supervisor<'_> {
             name,
             thread,
             own,
-            fork_events: answer.fork_events != 0,
+            fork_events,
             beacon: PageNo::of_address(answer.beacon),
-        };
-        let known = lock(&self.shared.by_pid).get(&pid).cloned();
-        let link = match known.filter(|link| !link.ended.load(Ordering::Acquire)) {
-            Some(link) => link,
-            None => match self.start_space(pid, uffd) {
-                Some(link) => link,
-                None => return,
-            },
         };
         lock(&link.mail).agent = Some(agent);
         link.rescan();
@@ -260,22 +227,18 @@ impl Supervisor<'_> {
         self.stay_ahead();
     }
 
-    fn start_space(&mut self, pid: i32, uffd: OwnedFd) -> Option<Arc<Link>> {
-        let Ok(bell) = Bell::new() else {
-            self.shared
-                .fail("out of descriptors; raise `ulimit -n`".into());
-            return None;
-        };
+    fn start_space(&mut self, pid: i32, uffd: Uffd) -> Result<Arc<Link>, Cause> {
+        let bell = Bell::new().map_err(Cause::Supervisor)?;
         let id = self.shared.engine().add_space();
-        let link = Arc::new(Link::new(id, pid, Uffd::new(uffd), bell, None));
+        let link = Arc::new(Link::new(id, pid, uffd, bell, None));
         let run_max = self.job.run_max();
         let space = Space::new(self.shared.clone(), link.clone(), run_max, BTreeMap::new());
         space.start();
-        Some(link)
+        Ok(link)
     }
 }
 
 /// Frames of a staging ring: 1 MiB, or a 256th of a small budget.
-fn ring_frames(budget_bytes: u64) -> u32 {
+pub(super) fn ring_frames(budget_bytes: u64) -> u32 {
     (budget_bytes / 256 / 4096).clamp(32, RING_FRAMES.min(u64::from(RING_FRAMES_MAX))) as u32
 }

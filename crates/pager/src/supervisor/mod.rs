@@ -8,6 +8,8 @@ mod hope;
 mod load;
 pub(crate) mod mappings;
 mod memory;
+mod preparing;
+mod unmanaged;
 
 use crate::census::{Census, Stage};
 use crate::cgroup::Gauge;
@@ -23,11 +25,13 @@ use crate::strain::Strain;
 use load::Load;
 use mappings::Asked;
 use pleat_sys::channel::{Channel, Listener};
+use pleat_sys::grant::Grant;
 use pleat_sys::keeper::Keeper;
 use pleat_sys::process::{hurry, readable, relax, wait};
 use pleat_sys::procfs;
 use pleat_sys::signals::{self, Change, Signal, Signals};
 use pleat_wire::message::{self, Prepare};
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
@@ -44,6 +48,8 @@ pub struct Started {
     pub listener: Listener,
     /// The program's process id.
     pub program: i32,
+    /// What the supervisor may do about userfaultfd.
+    pub grant: Grant,
 }
 
 /// What was there before the job.
@@ -109,8 +115,12 @@ pub struct Supervisor<'a> {
     stuck_retry: (Instant, Duration),
     /// It has been said that what cannot be folded leaves no memory for the rest.
     has_told_of_unfoldable: bool,
-    /// Set when a process could not be managed for a reason that concerns all.
+    /// What was said last, which is not said again.
     complaint: Option<String>,
+    /// What this process may do about userfaultfd on behalf of the job's.
+    grant: Grant,
+    /// Programs that were named because they cannot be managed, each with the reason.
+    named: HashSet<String>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -120,6 +130,7 @@ impl<'a> Supervisor<'a> {
             shared,
             listener,
             program,
+            grant,
         } = started;
         let Ours {
             signals,
@@ -165,6 +176,8 @@ impl<'a> Supervisor<'a> {
             stuck_retry: (start, Duration::ZERO),
             has_told_of_unfoldable: false,
             complaint: None,
+            grant,
+            named: HashSet::new(),
         }
     }
 
@@ -235,7 +248,7 @@ impl<'a> Supervisor<'a> {
                 .processes
                 .values()
                 .filter_map(|p| match &p.stage {
-                    Stage::Ready(channel) | Stage::Preparing(channel) => {
+                    Stage::Ready(channel) | Stage::Preparing(channel, _) => {
                         Some(readable(channel.as_raw_fd()))
                     }
                     _ => None,
@@ -311,7 +324,7 @@ impl<'a> Supervisor<'a> {
                     let _ = channel.send(pleat_sys::bytes_of(&release), None);
                     process.stage = Stage::Unmanageable;
                 }
-                Stage::Preparing(_) => needed = true,
+                Stage::Preparing(..) => needed = true,
                 Stage::Managed(link) => needed |= !link.ended.load(Ordering::Acquire),
                 Stage::Silent | Stage::Unmanageable => {}
             }

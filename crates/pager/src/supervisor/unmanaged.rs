@@ -1,0 +1,143 @@
+//! Processes that cannot be managed: they run on as they are, and are named once, with what keeps them and what helps.
+//!
+//! None of them ends the job. Where pages of one may be away already (it was forked by a managed process) it ends by
+//! itself: its C library waits for the agent before the program goes on.
+
+use super::Supervisor;
+use crate::census::Stage;
+use pleat_sys::procfs;
+use pleat_wire::message::{self, Prepare, Prepared};
+use std::io;
+
+/// Why a process cannot be managed.
+pub(super) enum Cause {
+    /// Its agent failed in this step, for that reason.
+    Agent(u32, i32),
+    /// The supervisor lacks something.
+    Supervisor(io::Error),
+    /// The kernel refused the handshake over its userfaultfd.
+    Handshake(io::Error),
+    /// The kernel refused to register its agent's memory.
+    Registration(io::Error),
+    /// Its agent says what no agent says.
+    Nonsense,
+}
+
+/// What a process is bound by, as far as it explains a failure.
+struct Bounds {
+    /// It has more seccomp filters than the supervisor.
+    has_filter: bool,
+    limits: procfs::Limits,
+}
+
+impl Cause {
+    pub(super) fn of_answer(answer: &Prepared) -> Cause {
+        match answer.kind {
+            message::PREPARED => Cause::Agent(answer.step, answer.error),
+            _ => Cause::Nonsense,
+        }
+    }
+
+    /// The reason with its remedy, in one line.
+    fn tell(&self, bounds: &Bounds) -> String {
+        let doctor = "`pleat doctor` tells the remedy";
+        match self {
+            Cause::Agent(_, libc::EMFILE) => {
+                "its limit of open files is too low; raise `ulimit -n`".into()
+            }
+            Cause::Agent(message::STEP_MEMORY, libc::ENOMEM) if bounds.limits.has_address_space => {
+                "its address space is limited too tightly; raise `ulimit -v`".into()
+            }
+            Cause::Agent(step, errno) => {
+                let (what, error) = (name(*step), io::Error::from_raw_os_error(*errno));
+                let is_filter = bounds.has_filter && *errno != libc::ENOMEM;
+                match is_filter {
+                    true => format!(
+                        "its own seccomp filter refuses {what} ({error}); let ioctl and mmap pass there"
+                    ),
+                    false => format!("{what} failed ({error}); {doctor}"),
+                }
+            }
+            Cause::Supervisor(error) => match error.raw_os_error() {
+                Some(libc::EFBIG) => "pleat may not make a file of 1 MiB; raise `ulimit -f`".into(),
+                Some(libc::EMFILE | libc::ENFILE) => {
+                    "pleat is out of descriptors; raise `ulimit -n`".into()
+                }
+                _ => format!("pleat has no memory for it ({error})"),
+            },
+            Cause::Handshake(error) => {
+                format!("the kernel refuses its userfaultfd ({error}); {doctor}")
+            }
+            Cause::Registration(error) => format!("its memory cannot be registered ({error})"),
+            Cause::Nonsense => "its agent does not answer as an agent does".into(),
+        }
+    }
+}
+
+/// What an agent does in a step.
+fn name(step: u32) -> &'static str {
+    match step {
+        message::STEP_USERFAULTFD => "to make a userfaultfd",
+        message::STEP_API => "to set up a userfaultfd",
+        message::STEP_MEMORY => "to map shared memory",
+        _ => "to register memory",
+    }
+}
+
+impl Supervisor<'_> {
+    /// Lets a process run on as it is, and says so once.
+    pub(super) fn unmanageable(&mut self, pid: i32, cause: &Cause) {
+        let Some(process) = self.census.processes.get_mut(&pid) else {
+            return;
+        };
+        let before = std::mem::replace(&mut process.stage, Stage::Unmanageable);
+        let is_forked = matches!(&before, Stage::Preparing(_, lent) if lent.is_forked);
+        if let Stage::Ready(channel) | Stage::Preparing(channel, _) = &before {
+            let release = Prepare {
+                kind: message::RELEASE,
+                ..Prepare::default()
+            };
+            // Without this word its agent would take the supervisor for dead. If it is gone, so much the better.
+            let _ = channel.send(pleat_sys::bytes_of(&release), None);
+        }
+        self.shared.meters.unmanaged_processes.add(1);
+        let name = procfs::status(pid).map_or("a process".into(), |status| status.name);
+        let why = cause.tell(&Bounds {
+            has_filter: procfs::seccomp_filters(pid)
+                > procfs::seccomp_filters(std::process::id() as i32),
+            limits: procfs::limits(pid).unwrap_or_default(),
+        });
+        if !self.named.insert(format!("{name}: {why}")) {
+            return;
+        }
+        let what = match is_forked {
+            true => "is ended, for memory of it may be away already and it cannot be managed",
+            false => "runs unmanaged",
+        };
+        self.warn(&format!("{name} ({pid}) {what}: {why}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(cause: &Cause, has_filter: bool, has_address_space: bool) -> String {
+        let limits = procfs::Limits { has_address_space };
+        cause.tell(&Bounds { has_filter, limits })
+    }
+
+    #[test]
+    fn limits_and_filters_are_named_where_they_are_the_reason() {
+        let no_room = Cause::Agent(message::STEP_MEMORY, libc::ENOMEM);
+        assert!(told(&no_room, true, true).contains("ulimit -v"));
+        assert!(!told(&no_room, false, false).contains("ulimit"));
+        let refused = Cause::Agent(message::STEP_USERFAULTFD, libc::EPERM);
+        assert!(told(&refused, true, false).contains("seccomp"));
+        assert!(told(&refused, false, true).contains("pleat doctor"));
+        let few = Cause::Agent(message::STEP_MEMORY, libc::EMFILE);
+        assert!(told(&few, true, true).contains("ulimit -n"));
+        let short = Cause::Supervisor(io::Error::from_raw_os_error(libc::EFBIG));
+        assert!(told(&short, false, false).contains("ulimit -f"));
+    }
+}
