@@ -20,17 +20,17 @@ static WIPED: [[AtomicU64; 2]; WIPED_MAX] =
 static WIPED_COUNT: AtomicU32 = AtomicU32::new(0);
 static CONTROL: AtomicUsize = AtomicUsize::new(0);
 
-/// 1 when the agent is ready for commands, 2 when it never will be.
+/// 1 when the agent is ready for commands, or the supervisor was told that it never will be.
 static READY: AtomicU32 = AtomicU32::new(0);
 /// How long a forked child waits for its agent at most: a supervisor that is so slow does not come.
 const READY_WAIT_MS: usize = 20_000;
 
-/// Waits until the agent is ready for commands; `false` when it never will be.
+/// Waits until the supervisor knows where it stands with the agent; `false` when that never comes.
 pub fn await_ready() -> bool {
     for _ in 0..READY_WAIT_MS / 100 {
         match READY.load(Ordering::Acquire) {
             0 => raw::wait_while(&READY, 0, 100),
-            ready => return ready == 1,
+            _ => return true,
         }
     }
     false
@@ -103,7 +103,7 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
             message::PREPARE if tools.is_none() => {
                 let command: Prepare = packet.read();
                 tools = prepare(socket, area, &command, descriptors);
-                READY.store(if tools.is_some() { 1 } else { 2 }, Ordering::Release);
+                READY.store(1, Ordering::Release);
                 raw::wake_all(&READY);
                 // What has been urgent is to become ready, before memory is full.
                 raw::set_nice(0);

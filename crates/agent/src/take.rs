@@ -181,6 +181,8 @@ fn move_run(
         libc::EAGAIN => Moved::Stale,
         libc::ENOENT => Moved::Failed(message::GONE),
         libc::EINVAL => Moved::Failed(message::UNMOVABLE),
+        // No answer of the kernel's to this request.
+        libc::EPERM | libc::EACCES | libc::ENOSYS => Moved::Failed(message::FORBIDDEN),
         _ => Moved::Failed(message::BUSY),
     }
 }

@@ -189,6 +189,9 @@ pub const STALE: u8 = 5;
 /// As [`TOOK`], after a copy of a page shared since a fork was made: no memory is gained.
 pub const TOOK_SHARED: u8 = 6;
 
+/// The kernel does not let this process take any page (any more): a seccomp filter that it set for all its threads.
+pub const FORBIDDEN: u8 = 7;
+
 /// Supervisor to agent: nothing of this process is away or ever will be, because the job's main program has ended
 /// or the process cannot be managed; the agent thread ends and the process goes on alone.
 pub const RELEASE: u32 = 6;

@@ -34,6 +34,7 @@ mod neighbours;
 mod newborn;
 mod origins;
 pub(crate) mod reads;
+mod shut_in;
 mod sleepers;
 mod standins;
 mod unshare;
@@ -118,6 +119,8 @@ pub struct Space {
     /// The agent has something to say.
     agent_calls: bool,
     forks: Forks,
+    /// Nothing can be taken from it any more.
+    is_shut_in: bool,
     /// A fork is being followed.
     forking: bool,
     /// The agent is gone, and with it, or soon, the address space.
@@ -176,6 +179,7 @@ impl Space {
             clock,
             unsharing: (PageNo(0), 1),
             forks: Forks::default(),
+            is_shut_in: false,
             forking: false,
             agent_gone: false,
             agent_calls: false,
@@ -339,8 +343,9 @@ impl Space {
         if let Some(profile) = &self.shared.profile {
             profile.taken(lock(&self.link.take).sent_ticks, taken);
         }
-        let mut clock = self.shared.stopwatch();
         let items = std::mem::take(&mut lock(&self.link.take).in_flight);
+        self.note_forbidden(&taken.status[..items.len().min(taken.status.len())]);
+        let mut clock = self.shared.stopwatch();
         for ((page, _), status) in items.iter().zip(taken.status) {
             if status == message::GONE {
                 self.check_gone(*page)?;

@@ -1,7 +1,7 @@
 //! Conversations with agents, a step per packet: hello, get ready, ready.
 
 use super::preparing::{announce, follow};
-use super::unmanaged::Cause;
+use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::Stage;
 use crate::rings::RING_FRAMES_MAX;
@@ -167,7 +167,7 @@ impl Supervisor<'_> {
                     Some(answer) if answer.kind == message::PREPARED && answer.error == 0 => {
                         self.manage(pid, &answer, descriptors);
                     }
-                    Some(answer) => self.unmanageable(pid, &Cause::of_answer(&answer)),
+                    Some(answer) => self.unmanageable(pid, &Obstacle::of_answer(&answer)),
                     None => {}
                 }
             }
@@ -227,8 +227,8 @@ impl Supervisor<'_> {
         self.stay_ahead();
     }
 
-    fn start_space(&mut self, pid: i32, uffd: Uffd) -> Result<Arc<Link>, Cause> {
-        let bell = Bell::new().map_err(Cause::Supervisor)?;
+    fn start_space(&mut self, pid: i32, uffd: Uffd) -> Result<Arc<Link>, Obstacle> {
+        let bell = Bell::new().map_err(Obstacle::Supervisor)?;
         let id = self.shared.engine().add_space();
         let link = Arc::new(Link::new(id, pid, uffd, bell, None));
         let run_max = self.job.run_max();

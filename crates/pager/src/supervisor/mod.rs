@@ -121,6 +121,8 @@ pub struct Supervisor<'a> {
     grant: Grant,
     /// Programs that were named because they cannot be managed, each with the reason.
     named: HashSet<String>,
+    /// Connections to forked children that are served and have no agent: closed, they would take us for dead.
+    kept: Vec<(i32, Channel)>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -178,6 +180,7 @@ impl<'a> Supervisor<'a> {
             complaint: None,
             grant,
             named: HashSet::new(),
+            kept: Vec::new(),
         }
     }
 

@@ -8,7 +8,7 @@
 //! followed, and rings doorbells from then on; only then is its memory registered, and taken later still.
 
 use super::conversations::ring_frames;
-use super::unmanaged::Cause;
+use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::{Lent, Stage};
 use crate::rings::Slots;
@@ -33,7 +33,7 @@ impl Supervisor<'_> {
         let frames = ring_frames(self.job.budget_bytes);
         let (ring, memory) = match Ring::shared(frames) {
             Ok(made) => made,
-            Err(error) => return self.unmanageable(pid, &Cause::Supervisor(error)),
+            Err(error) => return self.unmanageable(pid, &Obstacle::Supervisor(error)),
         };
         let device = self.grant.device();
         let profile = self.shared.profile.as_ref();
@@ -89,17 +89,17 @@ pub(super) fn follow(
     answer: &Prepared,
     descriptors: Vec<OwnedFd>,
     area: (u64, u64),
-) -> Result<(Uffd, bool), Cause> {
-    let [sent] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| Cause::Nonsense)?;
+) -> Result<(Uffd, bool), Obstacle> {
+    let [sent] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| Obstacle::Nonsense)?;
     if !are_its_own(answer, area) {
-        return Err(Cause::Nonsense);
+        return Err(Obstacle::Nonsense);
     }
-    let uffd = Uffd::from_peer(sent).map_err(Cause::Handshake)?;
-    let forks = grant.shake_hands(&uffd).map_err(Cause::Handshake)?;
+    let uffd = Uffd::from_peer(sent).map_err(Obstacle::Handshake)?;
+    let forks = grant.shake_hands(&uffd).map_err(Obstacle::Handshake)?;
     uffd.register_read_only(answer.staging, STAGING_LEN)
-        .map_err(Cause::Registration)?;
+        .map_err(Obstacle::Registration)?;
     uffd.register_read_only(answer.beacon, BEACON_LEN)
-        .map_err(Cause::Registration)?;
+        .map_err(Obstacle::Registration)?;
     Ok((uffd, forks))
 }
 

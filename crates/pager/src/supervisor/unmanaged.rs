@@ -1,7 +1,7 @@
 //! Processes that cannot be managed: they run on as they are, and are named once, with what keeps them and what helps.
 //!
-//! None of them ends the job. Where pages of one may be away already (it was forked by a managed process) it ends by
-//! itself: its C library waits for the agent before the program goes on.
+//! None of them ends the job. Where pages of one may be away already, because it was forked by a managed process, its
+//! faults are answered as ever; only is nothing more taken from it.
 
 use super::Supervisor;
 use crate::census::Stage;
@@ -10,7 +10,7 @@ use pleat_wire::message::{self, Prepare, Prepared};
 use std::io;
 
 /// Why a process cannot be managed.
-pub(super) enum Cause {
+pub(super) enum Obstacle {
     /// Its agent failed in this step, for that reason.
     Agent(u32, i32),
     /// The supervisor lacks something.
@@ -19,6 +19,8 @@ pub(super) enum Cause {
     Handshake(io::Error),
     /// The kernel refused to register its agent's memory.
     Registration(io::Error),
+    /// While it was managed it forbade its agent to take pages.
+    ShutIn,
     /// Its agent says what no agent says.
     Nonsense,
 }
@@ -30,11 +32,11 @@ struct Bounds {
     limits: procfs::Limits,
 }
 
-impl Cause {
-    pub(super) fn of_answer(answer: &Prepared) -> Cause {
+impl Obstacle {
+    pub(super) fn of_answer(answer: &Prepared) -> Obstacle {
         match answer.kind {
-            message::PREPARED => Cause::Agent(answer.step, answer.error),
-            _ => Cause::Nonsense,
+            message::PREPARED => Obstacle::Agent(answer.step, answer.error),
+            _ => Obstacle::Nonsense,
         }
     }
 
@@ -42,13 +44,15 @@ impl Cause {
     fn tell(&self, bounds: &Bounds) -> String {
         let doctor = "`pleat doctor` tells the remedy";
         match self {
-            Cause::Agent(_, libc::EMFILE) => {
+            Obstacle::Agent(_, libc::EMFILE) => {
                 "its limit of open files is too low; raise `ulimit -n`".into()
             }
-            Cause::Agent(message::STEP_MEMORY, libc::ENOMEM) if bounds.limits.has_address_space => {
+            Obstacle::Agent(message::STEP_MEMORY, libc::ENOMEM)
+                if bounds.limits.has_address_space =>
+            {
                 "its address space is limited too tightly; raise `ulimit -v`".into()
             }
-            Cause::Agent(step, errno) => {
+            Obstacle::Agent(step, errno) => {
                 let (what, error) = (name(*step), io::Error::from_raw_os_error(*errno));
                 let is_filter = bounds.has_filter && *errno != libc::ENOMEM;
                 match is_filter {
@@ -58,18 +62,19 @@ impl Cause {
                     false => format!("{what} failed ({error}); {doctor}"),
                 }
             }
-            Cause::Supervisor(error) => match error.raw_os_error() {
+            Obstacle::Supervisor(error) => match error.raw_os_error() {
                 Some(libc::EFBIG) => "pleat may not make a file of 1 MiB; raise `ulimit -f`".into(),
                 Some(libc::EMFILE | libc::ENFILE) => {
                     "pleat is out of descriptors; raise `ulimit -n`".into()
                 }
                 _ => format!("pleat has no memory for it ({error})"),
             },
-            Cause::Handshake(error) => {
+            Obstacle::Handshake(error) => {
                 format!("the kernel refuses its userfaultfd ({error}); {doctor}")
             }
-            Cause::Registration(error) => format!("its memory cannot be registered ({error})"),
-            Cause::Nonsense => "its agent does not answer as an agent does".into(),
+            Obstacle::Registration(error) => format!("its memory cannot be registered ({error})"),
+            Obstacle::ShutIn => "its own seccomp filter refuses ioctl to all its threads".into(),
+            Obstacle::Nonsense => "its agent does not answer as an agent does".into(),
         }
     }
 }
@@ -86,35 +91,42 @@ fn name(step: u32) -> &'static str {
 
 impl Supervisor<'_> {
     /// Lets a process run on as it is, and says so once.
-    pub(super) fn unmanageable(&mut self, pid: i32, cause: &Cause) {
+    pub(super) fn unmanageable(&mut self, pid: i32, cause: &Obstacle) {
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
-        let before = std::mem::replace(&mut process.stage, Stage::Unmanageable);
-        let is_forked = matches!(&before, Stage::Preparing(_, lent) if lent.is_forked);
-        if let Stage::Ready(channel) | Stage::Preparing(channel, _) = &before {
-            let release = Prepare {
-                kind: message::RELEASE,
-                ..Prepare::default()
-            };
-            // Without this word its agent would take the supervisor for dead. If it is gone, so much the better.
-            let _ = channel.send(pleat_sys::bytes_of(&release), None);
+        match std::mem::replace(&mut process.stage, Stage::Unmanageable) {
+            Stage::Preparing(channel, lent) if lent.is_forked => {
+                let processes = &self.census.processes;
+                self.kept.retain(|(pid, _)| processes.contains_key(pid));
+                self.kept.push((pid, channel));
+                return self.name_unmanaged(pid, "keeps in memory what it has", cause);
+            }
+            Stage::Ready(channel) | Stage::Preparing(channel, _) => {
+                let release = Prepare {
+                    kind: message::RELEASE,
+                    ..Prepare::default()
+                };
+                // Without this word its agent would take the supervisor for dead. If it is gone, so much the better.
+                let _ = channel.send(pleat_sys::bytes_of(&release), None);
+            }
+            _ => {}
         }
+        self.name_unmanaged(pid, "runs unmanaged", cause);
+    }
+
+    /// Says what has become of a process, and why; of several of a name that fail alike, of the first.
+    pub(super) fn name_unmanaged(&mut self, pid: i32, what: &str, cause: &Obstacle) {
         self.shared.meters.unmanaged_processes.add(1);
         let name = procfs::status(pid).map_or("a process".into(), |status| status.name);
+        let own = std::process::id() as i32;
         let why = cause.tell(&Bounds {
-            has_filter: procfs::seccomp_filters(pid)
-                > procfs::seccomp_filters(std::process::id() as i32),
+            has_filter: procfs::seccomp_filters(pid) > procfs::seccomp_filters(own),
             limits: procfs::limits(pid).unwrap_or_default(),
         });
-        if !self.named.insert(format!("{name}: {why}")) {
-            return;
+        if self.named.insert(format!("{name} {what}: {why}")) {
+            self.warn(&format!("{name} ({pid}) {what}: {why}"));
         }
-        let what = match is_forked {
-            true => "is ended, for memory of it may be away already and it cannot be managed",
-            false => "runs unmanaged",
-        };
-        self.warn(&format!("{name} ({pid}) {what}: {why}"));
     }
 }
 
@@ -122,22 +134,22 @@ impl Supervisor<'_> {
 mod tests {
     use super::*;
 
-    fn told(cause: &Cause, has_filter: bool, has_address_space: bool) -> String {
+    fn told(cause: &Obstacle, has_filter: bool, has_address_space: bool) -> String {
         let limits = procfs::Limits { has_address_space };
         cause.tell(&Bounds { has_filter, limits })
     }
 
     #[test]
     fn limits_and_filters_are_named_where_they_are_the_reason() {
-        let no_room = Cause::Agent(message::STEP_MEMORY, libc::ENOMEM);
+        let no_room = Obstacle::Agent(message::STEP_MEMORY, libc::ENOMEM);
         assert!(told(&no_room, true, true).contains("ulimit -v"));
         assert!(!told(&no_room, false, false).contains("ulimit"));
-        let refused = Cause::Agent(message::STEP_USERFAULTFD, libc::EPERM);
+        let refused = Obstacle::Agent(message::STEP_USERFAULTFD, libc::EPERM);
         assert!(told(&refused, true, false).contains("seccomp"));
         assert!(told(&refused, false, true).contains("pleat doctor"));
-        let few = Cause::Agent(message::STEP_MEMORY, libc::EMFILE);
+        let few = Obstacle::Agent(message::STEP_MEMORY, libc::EMFILE);
         assert!(told(&few, true, true).contains("ulimit -n"));
-        let short = Cause::Supervisor(io::Error::from_raw_os_error(libc::EFBIG));
+        let short = Obstacle::Supervisor(io::Error::from_raw_os_error(libc::EFBIG));
         assert!(told(&short, false, false).contains("ulimit -f"));
     }
 }
