@@ -132,6 +132,7 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
         }),
         profile: settings.profile,
         agent,
+        helper: crate::helper_path::find(),
         live: live.then_some(summary::show_live as fn(&pager::Live)),
         quiet: settings.verbosity == Verbosity::Quiet,
     }

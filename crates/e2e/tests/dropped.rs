@@ -30,7 +30,7 @@ fn run(machine: &Machine, program: &PathBuf, script: &str) -> Outcome {
     outcome.expect_success().expect_folded();
     assert_eq!(outcome.stdout_text(), "ok 0\n", "{}", outcome.describe());
     assert_eq!(outcome.stderr, "", "{}", outcome.describe());
-    let managed = outcome.stats()["managed_processes"].as_u64();
+    let managed = outcome.stats()["report"]["pager"]["managed_processes"].as_u64();
     assert!(managed >= Some(2), "{}", outcome.describe());
     outcome
 }

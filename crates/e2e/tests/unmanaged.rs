@@ -9,7 +9,8 @@ const SIZE: &str = "80";
 /// Runs the program below a shell that sets limits first; `limits` is any shell command.
 fn run(machine: &Machine, limits: &str, how: &str) -> Option<Outcome> {
     let program = machine.shut_in()?;
-    let script = format!("{limits}; \"$0\" {how} {SIZE} | cat");
+    // Only of the program: what it prints goes to a file.
+    let script = format!("({limits}; exec \"$0\" {how} {SIZE}) | cat");
     let job = machine.job("sh").args(["-c", &script]).arg(program);
     let outcome = job.budget(BUDGET).timeout(60).run();
     outcome.expect_success();

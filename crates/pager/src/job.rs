@@ -59,6 +59,8 @@ pub struct Job {
     pub profile: bool,
     /// The agent library.
     pub agent: PathBuf,
+    /// The program that does what takes a privilege, if it is installed.
+    pub helper: Option<PathBuf>,
     /// Called a few times a second.
     pub live: Option<fn(&Live)>,
     /// No warnings.
@@ -207,9 +209,11 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     let helpers = companions.iter_mut().map(|companion| companion.fork());
     let helpers: io::Result<Vec<i32>> = helpers.collect();
     let mut helpers = helpers.map_err(other("start a helper"))?;
+    let grant = Grant::find(job.helper.as_deref());
+    helpers.extend(grant.helper());
     let keeper = Keeper::start().map_err(other("start the keeper"))?;
     helpers.push(keeper.pid());
-    let started = start_job(job, &signals, inherited, companions);
+    let started = start_job(job, &signals, inherited, grant, companions);
     if started.is_err() {
         dismiss(companions);
     }
@@ -257,12 +261,12 @@ fn start_job(
     job: &Job,
     signals: &Signals,
     inherited: Inherited,
+    grant: Grant,
     companions: &mut [Box<dyn Companion>],
 ) -> Result<Started, RunError> {
     let name = socket_name().map_err(other("draw a random name"))?;
     let listener = Listener::bind(&name).map_err(other("listen for processes"))?;
     signals::adopt_orphans();
-    let grant = Grant::find();
     let swap = job.swap.as_ref().map(SwapStore::open).transpose()?;
     let parts = shared::Parts {
         engine: make_engine(job, swap.as_ref())?,

@@ -83,6 +83,26 @@ pub enum Received {
 }
 
 impl Channel {
+    /// Two ends of a connection.
+    ///
+    /// # Errors
+    /// When no descriptors can be had.
+    pub fn pair() -> io::Result<(Channel, OwnedFd)> {
+        let mut fds = [-1; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        // SAFETY: room for two descriptors, which are fresh.
+        unsafe {
+            checked(libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()))?;
+            let [ours, theirs] = fds.map(|fd| OwnedFd::from_raw_fd(fd));
+            checked(libc::fcntl(
+                ours.as_raw_fd(),
+                libc::F_SETFL,
+                libc::O_NONBLOCK,
+            ))?;
+            Ok((Channel(ours), theirs))
+        }
+    }
+
     /// Process and user at the other end, as the kernel knows them.
     ///
     /// # Errors

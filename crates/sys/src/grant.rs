@@ -3,13 +3,15 @@
 //! Two things are asked for in different places. To make a userfaultfd one must be able to open the device (or have
 //! CAP_SYS_PTRACE, or the sysctl); to be told of forks whoever makes the handshake needs CAP_SYS_PTRACE in the first user
 //! namespace. The supervisor has both once, at its start, and lends them: the device goes to every agent, the
-//! handshake is made here.
+//! handshake is made here. What an ordinary user may not, `pleat-helper` does for him, where it is set up.
 
+use crate::helper::Helper;
 use crate::uffd::Uffd;
 use pleat_wire::uffd as abi;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
 const DEVICE: &str = "/dev/userfaultfd";
 
@@ -17,21 +19,71 @@ const DEVICE: &str = "/dev/userfaultfd";
 #[derive(Debug)]
 pub struct Grant {
     device: Option<File>,
-    reports_forks: bool,
     is_allowed: bool,
+    forks: Forks,
+}
+
+/// By whom the handshake with fork events is made.
+#[derive(Debug)]
+enum Forks {
+    /// By this process.
+    Own,
+    /// By the helper.
+    Helper(Helper),
+    /// By nobody: they are not reported.
+    Nobody,
 }
 
 impl Grant {
-    /// Finds out what is allowed, by trying it on this process itself.
-    pub fn find() -> Grant {
+    /// Finds out what is allowed, by trying it on this process itself; what is not, `helper` is asked for, if that may
+    /// be executed.
+    pub fn find(helper: Option<&Path>) -> Grant {
         let device = File::options().read(true).write(true).open(DEVICE).ok();
         // One that can be opened and not asked (a filter refuses ioctl) is none.
         let device = device.filter(|device| new_of_own(Some(device)).is_ok());
         let own = new_of_own(device.as_ref());
-        Grant {
-            reports_forks: own.as_ref().is_ok_and(has_fork_events),
+        let grant = Grant {
             is_allowed: own.is_ok(),
+            forks: match own.as_ref().is_ok_and(has_fork_events) {
+                true => Forks::Own,
+                false => Forks::Nobody,
+            },
             device,
+        };
+        match helper {
+            Some(path) if !grant.is_complete() => grant.with_helper(path),
+            _ => grant,
+        }
+    }
+
+    /// Whether there is nothing to ask the helper for.
+    fn is_complete(&self) -> bool {
+        self.device.is_some() && matches!(self.forks, Forks::Own)
+    }
+
+    fn with_helper(self, path: &Path) -> Grant {
+        let Ok((helper, device)) = Helper::start(path) else {
+            return self;
+        };
+        let device = self.device.or(device);
+        let own = new_of_own(device.as_ref());
+        let forks = match (self.forks, &own) {
+            (Forks::Own, _) => Forks::Own,
+            (_, Ok(own)) if helper.shake_hands(own).is_ok() => Forks::Helper(helper),
+            _ => Forks::Nobody,
+        };
+        Grant {
+            device,
+            is_allowed: own.is_ok(),
+            forks,
+        }
+    }
+
+    /// The helper's process, if it is needed.
+    pub fn helper(&self) -> Option<i32> {
+        match &self.forks {
+            Forks::Helper(helper) => Some(helper.pid()),
+            _ => None,
         }
     }
 
@@ -51,7 +103,7 @@ impl Grant {
 
     /// Whether forks are reported, of whatever process.
     pub fn reports_forks(&self) -> bool {
-        self.reports_forks
+        !matches!(self.forks, Forks::Nobody)
     }
 
     /// Makes the handshake over a process's userfaultfd. Answers whether forks are reported.
@@ -59,14 +111,21 @@ impl Grant {
     /// # Errors
     /// The kernel lacks a feature, or the handshake was made before.
     pub fn shake_hands(&self, uffd: &Uffd) -> io::Result<bool> {
-        if self.reports_forks {
-            match uffd.shake_hands(abi::FEATURES_FOLLOW | abi::FEATURE_EVENT_FORK) {
-                Ok(()) => return Ok(true),
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
-                Err(error) => return Err(error),
+        let with_forks = match &self.forks {
+            Forks::Own => uffd.shake_hands(abi::FEATURES_FOLLOW | abi::FEATURE_EVENT_FORK),
+            Forks::Helper(helper) => helper.shake_hands(uffd),
+            Forks::Nobody => Err(io::Error::from_raw_os_error(libc::EPERM)),
+        };
+        match with_forks {
+            Ok(()) => Ok(true),
+            // Or the helper is gone.
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EPIPE) | None) =>
+            {
+                uffd.shake_hands(abi::FEATURES_FOLLOW).map(|()| false)
             }
+            Err(error) => Err(error),
         }
-        uffd.shake_hands(abi::FEATURES_FOLLOW).map(|()| false)
     }
 }
 

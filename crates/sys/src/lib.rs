@@ -2,9 +2,11 @@
 //!
 //! With `agent`, this is where the `unsafe` of pleat lives; every block says why it holds.
 
+pub mod capabilities;
 pub mod channel;
 pub mod grant;
 pub mod guard;
+pub mod helper;
 pub mod inherited;
 pub mod keeper;
 pub mod lease;
