@@ -165,7 +165,14 @@ pub enum RunError {
 }
 
 fn other(what: &str) -> impl Fn(io::Error) -> RunError + '_ {
-    move |error| RunError::Other(format!("cannot {what}: {error}"))
+    move |error| {
+        let remedy = match error.raw_os_error() {
+            Some(libc::EMFILE) => "; raise `ulimit -n`",
+            Some(libc::EFBIG) => "; raise `ulimit -f`",
+            _ => "",
+        };
+        RunError::Other(format!("cannot {what}: {error}{remedy}"))
+    }
 }
 
 /// Runs a job to its end.
@@ -349,9 +356,7 @@ impl Job {
 
 /// 128 random bits: whoever does not get them by inheritance does not find the socket.
 fn socket_name() -> io::Result<String> {
-    use io::Read;
-    let mut bytes = [0u8; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    let bytes = pleat_sys::random()?;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("pleat-{hex}"))
 }

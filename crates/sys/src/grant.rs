@@ -96,6 +96,14 @@ impl Grant {
         self.device.as_ref().map(AsRawFd::as_raw_fd)
     }
 
+    /// A userfaultfd of this process's own memory.
+    ///
+    /// # Errors
+    /// When none is allowed.
+    pub fn new_userfaultfd(&self) -> io::Result<OwnedFd> {
+        new_of_own(self.device.as_ref()).map(OwnedFd::from)
+    }
+
     /// Whether this process may make a userfaultfd, and so, as a rule, may those that it starts.
     pub fn is_allowed(&self) -> bool {
         self.is_allowed

@@ -20,6 +20,19 @@ pub mod source;
 pub mod ticks;
 pub mod uffd;
 
+/// 128 random bits. No /dev is needed for them.
+///
+/// # Errors
+/// Of getrandom(2); none on kernels that pleat runs on.
+pub fn random() -> std::io::Result<[u8; 16]> {
+    let mut bytes = [0u8; 16];
+    // SAFETY: the buffer has this size. So few bytes come whole.
+    match unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } {
+        16 => Ok(bytes),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// The bytes of a message of plain integers without padding.
 pub fn bytes_of<T: Plain>(value: &T) -> &[u8] {
     // SAFETY: `Plain` types have no padding, so every byte is initialised.

@@ -51,6 +51,12 @@ impl AsRawFd for Uffd {
     }
 }
 
+impl From<Uffd> for OwnedFd {
+    fn from(uffd: Uffd) -> OwnedFd {
+        uffd.0
+    }
+}
+
 impl Uffd {
     /// Takes over a descriptor received from an agent or with a fork event.
     pub fn new(fd: OwnedFd) -> Uffd {
