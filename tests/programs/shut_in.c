@@ -2,13 +2,14 @@
  *
  * HOW is what it may not do any more, before it executes itself, so that its agent starts so bound:
  *   none      nothing is refused
+ *   single    the same, and no child is forked
  *   errno     userfaultfd, memfd_create and ioctl fail with EPERM (a filter)
  *   kill      userfaultfd and memfd_create end the process (a filter); ioctl is allowed
  *   mmap      shared mappings of files fail with EPERM (a filter)
  *   late      as errno, but set for all threads when half of the memory is filled, and without exec
  *   uid       root is given up with setuid(), without exec
  *   euid      root is put aside with seteuid(), then the process forks
- * Fills MIB MiB, looks at every page twice, forks a child that looks too (unless HOW is errno, mmap or late),
+ * Fills MIB MiB, looks at every page twice, forks a child that looks too (unless HOW is single, errno, mmap or late),
  * and prints "ok". */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -107,7 +108,7 @@ int main(int argc, char **argv) {
         fill(memory + at * 512, at);
     }
     long bad = wrong(memory, pages) + wrong(memory, pages);
-    if (strcmp(how, "errno") && strcmp(how, "mmap") && !is_late) {
+    if (strcmp(how, "single") && strcmp(how, "errno") && strcmp(how, "mmap") && !is_late) {
         int status = 0;
         pid_t child = fork();
         if (child == 0)

@@ -90,3 +90,11 @@ impl Helper {
         }
     }
 }
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        crate::signals::send(self.pid, libc::SIGKILL);
+        // SAFETY: no pointer to write to. Whoever collects all children may have been first.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
