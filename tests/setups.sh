@@ -24,6 +24,7 @@ cell() {
         "ok 0") echo yes ;;
         *"fork refused"*) echo "no: fork refused" ;;
         *"cannot manage memory here"*) echo "$out" | sed -n 's/.*cannot manage memory here: \(.*\); `pleat doctor.*/no: \1/p' | head -n 1 ;;
+        *runc*create*|*OCI*|*"Error: "*) echo "not run here: no container starts" ;;
         *"runs unmanaged"*) echo "unmanaged" ;;
         *) echo "no: $(echo "$out" | tail -n 1 | cut -c 1-90)" ;;
     esac
@@ -54,11 +55,11 @@ for how in "su nobody -s /bin/sh -c" "runuser -u nobody -- sh -c" "$NOBODY --cle
     echo "| root, then \`$tool\` | $(cell timeout 60 $P $how "$DIR/bin/shut_in single 80") | $(cell timeout 60 $P $how "$DIR/bin/shut_in none 80") |"
 done
 for how in uid euid; do
-    echo "| root, then \`sete$how\`/\`set$how\` in the program: $how | $(cell timeout 60 $P "$DIR/bin/shut_in" $how 80) | the same |"
+    echo "| root, then \`set$how()\` in the program | $(cell timeout 60 $P "$DIR/bin/shut_in" $how 80) | the same |"
 done
 container() {
     name=$1; shift
-    row "$name" podman run --rm --network none --cgroups=disabled -v "$DIR:$DIR" "$@" pleat-setups
+    row "$name" podman run --rm --network none -v "$DIR:$DIR" "$@" pleat-setups
 }
 if command -v podman >/dev/null; then
     # The libraries of this machine are image enough.
