@@ -25,12 +25,12 @@
 
 enum { HELLO = 1, PREPARED, TAKEN, PREPARE, TAKE, RELEASE, GUARD, FILL_FILE, ASK_FILE, FILE_ANSWER, BORROW,
        MAP_STAND_IN, FREEZE, DONE, REPLACE, THAW, ASK_STAND_IN, MAP_MEMORY };
-#define VERSION 7
+#define VERSION 8
 #define PAGE 4096
 #define FDS_MAX 60
 
 struct hello { uint32_t kind, version; int32_t pid, thread; uint32_t forked, reserved; uint64_t token[2], own[4]; };
-struct prepared { uint32_t kind; int32_t error; uint32_t step, fork_events; uint64_t beacon; };
+struct prepared { uint32_t kind; int32_t error; uint32_t step, reserved; uint64_t staging, beacon; };
 struct request { uint32_t kind; int32_t thread; uint64_t address, len, offset; };
 struct taken { uint32_t kind, count; uint8_t status[64]; uint64_t times[5]; };
 
@@ -67,7 +67,7 @@ static int say(int s, const void *bytes, size_t len, const int *fds, int count) 
     }
     return sendmsg(s, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
-/* The kind of the next packet within so many milliseconds, 0 if none comes; and a descriptor that came with it. */
+/* The kind of the next packet within so many milliseconds, 0 if none comes; and the first descriptor that came with it. */
 static uint32_t hear(int s, int ms, void *bytes, size_t len, int *fd) {
     char space[256];
     struct pollfd p = {s, POLLIN, 0};
@@ -76,17 +76,25 @@ static uint32_t hear(int s, int ms, void *bytes, size_t len, int *fd) {
     *fd = -1;
     if (poll(&p, 1, ms) <= 0 || recvmsg(s, &m, MSG_DONTWAIT) < 4) return 0;
     struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-    if (c && c->cmsg_type == SCM_RIGHTS) memcpy(fd, CMSG_DATA(c), sizeof *fd);
+    for (size_t i = 0; c && c->cmsg_type == SCM_RIGHTS && CMSG_LEN((i + 1) * sizeof *fd) <= c->cmsg_len; i++) {
+        int came;
+        memcpy(&came, CMSG_DATA(c) + i * sizeof came, sizeof came);
+        i ? (void)close(came) : (void)(*fd = came);
+    }
     return *(uint32_t *)bytes;
-}
-static int greet(int s, int forked, uint64_t token) {
-    struct hello h = {HELLO, VERSION, getpid(), getpid(), forked, 0, {token, token ? 1 : 0}, {0}};
-    return say(s, &h, sizeof h, 0, 0);
 }
 static void *memory(size_t len) {
     void *p = mmap(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) exit(9);
     return p;
+}
+/* Where an agent of ours would have its staging area. */
+enum { AREA = 64 * PAGE };
+static char *area;
+static int greet(int s, int forked, uint64_t token) {
+    if (!area) area = memory(AREA);
+    struct hello h = {HELLO, VERSION, getpid(), getpid(), forked, 0, {token, token ? 1 : 0}, {(uint64_t)area, (uint64_t)area + AREA}};
+    return say(s, &h, sizeof h, 0, 0);
 }
 static int agent_thread(void) {
     DIR *tasks = opendir("/proc/self/task");
@@ -107,7 +115,7 @@ static int end(void) {
     if (s < 0) return 3;
     greet(s, 0, 0);
     uint32_t kind = hear(s, 300, bytes, sizeof bytes, &fd);
-    struct prepared p = {PREPARED, 1, 1, 0, 0};
+    struct prepared p = {PREPARED, 1, 1, 0, 0, 0};
     say(s, &p, sizeof p, 0, 0);
     printf("heard %u\n", kind);
     return 0;
@@ -122,7 +130,7 @@ static int name_of_the_dead(void) {
     printf("%d\n", p), fflush(stdout);
     getchar();
     struct hello h = {HELLO, VERSION, p, p, 0, 0, {0}, {0}};
-    struct prepared no = {PREPARED, 1, 1, 0, 0};
+    struct prepared no = {PREPARED, 1, 1, 0, 0, 0};
     say(s, &h, sizeof h, 0, 0), pause_ms(300), say(s, &no, sizeof no, 0, 0);
     pause_ms(500);
     return 0;
@@ -175,10 +183,8 @@ static int forge(double seconds) {
         m.arg.fork.ufd = n;
         if (write(pipes[1], &m, sizeof m) < 0) break;
     }
-    int ring = memfd_create("ring", MFD_ALLOW_SEALING);
-    if (ftruncate(ring, 600 * PAGE)) return 5;
-    struct prepared p = {PREPARED, 0, 0, 1, 1 << 20};
-    say(s, &p, sizeof p, (int[]){pipes[0], ring}, 2);
+    struct prepared p = {PREPARED, 0, 0, 0, (uint64_t)area, 1 << 20};
+    say(s, &p, sizeof p, pipes, 1);
     kind = hear(s, 3000, bytes, sizeof bytes, &fd);
     printf("forged, heard %u\n", kind);
     return 0;
@@ -208,15 +214,15 @@ static int get_managed(int ms) {
     greet(s, 0, 0);
     if (hear(s, ms, bytes, sizeof bytes, &fd) != PREPARE) return -1;
     uint32_t frames = ((uint32_t *)bytes)[1];
-    int uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK), ring = memfd_create("ring", MFD_ALLOW_SEALING);
-    struct uffdio_api api = {UFFD_API, UFFD_FEATURE_EVENT_FORK | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_EVENT_REMOVE |
-        UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_THREAD_ID | UFFD_FEATURE_PAGEFAULT_FLAG_WP | (1 << 14) | (1 << 16), 0};
-    size_t len = (1 + frames) * PAGE;
-    if (uffd < 0 || ioctl(uffd, UFFDIO_API, &api) || ftruncate(ring, draw(8) ? len : PAGE)) return -1;
-    control = mmap(0, len, PROT_READ | PROT_WRITE, MAP_SHARED, ring, 0);
-    struct prepared p = {PREPARED, 0, 0, 1, draw(4) ? (uint64_t)memory(64 * PAGE) : draw(0)};
-    say(s, &p, sizeof p, (int[]){uffd, ring}, 2);
-    if (draw(2)) (void)!ftruncate(ring, 0);
+    int uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    if (uffd < 0 || fd < 0) return -1;
+    control = mmap(0, (1 + frames) * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (control == MAP_FAILED) return -1;
+    /* It must not become smaller, and what is taken out of it is filled again. */
+    if (ftruncate(fd, 0) == 0 || ftruncate(fd, 1000 * PAGE) == 0) printf("RESIZED\n"), _exit(8);
+    if (draw(4) == 0) fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (1 + frames) * PAGE);
+    struct prepared p = {PREPARED, 0, 0, 0, (uint64_t)area, draw(4) ? (uint64_t)memory(64 * PAGE) : draw(0)};
+    say(s, &p, sizeof p, &uffd, 1);
     return s;
 }
 static void misbehave(int ms) {
@@ -256,7 +262,7 @@ static size_t nonsense(char *b) {
             {draw(2) ? draw(0) : 0, draw(2)}, {edges[draw(7)], edges[draw(7)], edges[draw(7)], edges[draw(7)]}};
         memcpy(b, &h, len = sizeof h);
     } else if (draw(10) < 2) {
-        struct prepared p = {PREPARED, draw(3), draw(6), draw(2), edges[draw(7)]};
+        struct prepared p = {PREPARED, draw(3), draw(6), draw(2), edges[draw(7)], edges[draw(7)]};
         memcpy(b, &p, len = sizeof p);
     }
     return len;

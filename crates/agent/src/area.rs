@@ -9,9 +9,10 @@
 //! supervisor whose userfaultfd that is.
 
 use crate::raw::{self, Errno};
+use crate::serve;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use pleat_wire::message::{Token, DOORBELLS, DOORBELL_KINDS, DOORBELL_PAGES, TAKE_MAX};
-use pleat_wire::PAGE;
+use pleat_wire::{control, PAGE};
 use syscalls::Sysno;
 
 const STACK: usize = 16 * PAGE;
@@ -46,8 +47,11 @@ pub fn data() -> (usize, usize) {
 /// Doorbells touched so far, by kind.
 static TOUCHED: [AtomicUsize; DOORBELL_KINDS] = [const { AtomicUsize::new(0) }; DOORBELL_KINDS];
 
-/// Address of the beacon page; 0 before the first pressure.
+/// Address of the beacon page; 0 before the first pressure, and until the supervisor hears of it.
 static BEACON: AtomicUsize = AtomicUsize::new(0);
+
+/// The same, from when there is one.
+static DARK: AtomicUsize = AtomicUsize::new(0);
 
 /// Where the agent's memory is.
 #[derive(Clone, Copy)]
@@ -150,22 +154,37 @@ pub fn ring(doorbell: Doorbell) {
     unsafe { core::ptr::read_volatile((first + touched % DOORBELL_PAGES * PAGE) as *const u8) };
 }
 
-/// From now on forked children announce themselves by reading the beacon.
-pub fn light_beacon(page: usize) {
-    BEACON.store(page, Ordering::Release);
+/// Notes where the beacon is that the supervisor is to register.
+pub fn note_beacon(page: usize) {
+    DARK.store(page, Ordering::Release);
+}
+
+/// From now on forked children announce themselves by reading the beacon. `forks`: they are reported.
+pub fn light_beacon(forks: bool) {
+    FORK_EVENTS.store(forks, Ordering::Release);
+    BEACON.store(DARK.load(Ordering::Acquire), Ordering::Release);
+}
+
+/// Lights the beacon if the supervisor follows the process by now, though the agent has not heard yet. For threads
+/// of the program that are about to do what the supervisor would miss.
+pub fn light_if_followed() {
+    if is_managed() {
+        return;
+    }
+    match serve::followed() {
+        control::FOLLOWED_WITH_FORKS => light_beacon(true),
+        control::FOLLOWED_WITHOUT_FORKS => light_beacon(false),
+        _ => {}
+    }
 }
 
 /// Whether the kernel reports this process's forks to the supervisor.
 static FORK_EVENTS: AtomicBool = AtomicBool::new(true);
 
-/// Notes whether forks are reported.
-pub fn set_fork_events(reported: bool) {
-    FORK_EVENTS.store(reported, Ordering::Release);
-}
-
 /// Whether this process may fork: not while memory of it may be away and the child could not be
 /// served.
 pub fn may_fork() -> bool {
+    light_if_followed();
     !is_managed() || FORK_EVENTS.load(Ordering::Acquire)
 }
 

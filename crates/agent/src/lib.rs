@@ -15,6 +15,7 @@ mod area;
 mod files;
 mod frozen;
 mod interpose;
+mod prepare;
 mod raw;
 mod serve;
 mod start;

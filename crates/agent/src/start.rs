@@ -80,8 +80,8 @@ extern "C" fn child() {
     THREAD.store(0, Ordering::Release);
     let started = connect_and_start(1);
     // Until the agent is ready nothing of this process can be taken away, and its faults are answered
-    // over the budget: the program is not to run before. And if it cannot be ready, the supervisor is
-    // gone, and with it what the parent had away.
+    // over the budget: the program is not to run before, unless it cannot be ready at all, and the supervisor knows
+    // that. If there is no agent, the supervisor is gone, and with it what the parent had away.
     if area::is_managed() && !(started && serve::await_ready()) {
         raw::die(b"pleat: a forked child cannot reach the supervisor; ending the process\n");
     }

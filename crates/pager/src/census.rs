@@ -12,6 +12,7 @@ use pleat_sys::keeper::Keeper;
 use pleat_sys::pidfd;
 use pleat_sys::process;
 use pleat_sys::procfs::{self, StatmReader};
+use pleat_sys::ring::Ring;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -36,14 +37,22 @@ const SAMPLE_PAUSE_MIN: Duration = Duration::from_millis(50);
 pub enum Stage {
     /// It has said hello and waits for commands.
     Ready(Channel),
-    /// It has been told to get ready.
-    Preparing(Channel),
+    /// It has been told to get ready, with these things.
+    Preparing(Channel, Lent),
     /// Its agent cannot be made ready; it runs as it is.
     Unmanageable,
     /// A space's thread serves it.
     Managed(Arc<Link>),
     /// It never said hello.
     Silent,
+}
+
+/// What a process got to be made ready with.
+pub struct Lent {
+    /// Its staging ring.
+    pub ring: Ring,
+    /// It has the userfaultfd that its fork made.
+    pub is_forked: bool,
 }
 
 /// One process of the job.

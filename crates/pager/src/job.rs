@@ -16,6 +16,7 @@ use pleat_backing::{Backing, Protection};
 use pleat_codec::Choice;
 use pleat_engine::{Engine, Preset, Settings, Victims};
 use pleat_sys::channel::Listener;
+use pleat_sys::grant::Grant;
 use pleat_sys::inherited::{raise_descriptor_limit, Inherited};
 use pleat_sys::keeper::Keeper;
 use pleat_sys::process::keep_heap_small;
@@ -58,6 +59,8 @@ pub struct Job {
     pub profile: bool,
     /// The agent library.
     pub agent: PathBuf,
+    /// The program that does what takes a privilege, if it is installed.
+    pub helper: Option<PathBuf>,
     /// Called a few times a second.
     pub live: Option<fn(&Live)>,
     /// No warnings.
@@ -162,7 +165,14 @@ pub enum RunError {
 }
 
 fn other(what: &str) -> impl Fn(io::Error) -> RunError + '_ {
-    move |error| RunError::Other(format!("cannot {what}: {error}"))
+    move |error| {
+        let remedy = match error.raw_os_error() {
+            Some(libc::EMFILE) => "; raise `ulimit -n`",
+            Some(libc::EFBIG) => "; raise `ulimit -f`",
+            _ => "",
+        };
+        RunError::Other(format!("cannot {what}: {error}{remedy}"))
+    }
 }
 
 /// Runs a job to its end.
@@ -207,9 +217,11 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     let helpers = companions.iter_mut().map(|companion| companion.fork());
     let helpers: io::Result<Vec<i32>> = helpers.collect();
     let mut helpers = helpers.map_err(other("start a helper"))?;
+    let grant = Grant::find(job.helper.as_deref());
+    helpers.extend(grant.helper());
     let keeper = Keeper::start().map_err(other("start the keeper"))?;
     helpers.push(keeper.pid());
-    let started = start_job(job, &signals, inherited, companions);
+    let started = start_job(job, &signals, inherited, grant, companions);
     if started.is_err() {
         dismiss(companions);
     }
@@ -257,6 +269,7 @@ fn start_job(
     job: &Job,
     signals: &Signals,
     inherited: Inherited,
+    grant: Grant,
     companions: &mut [Box<dyn Companion>],
 ) -> Result<Started, RunError> {
     let name = socket_name().map_err(other("draw a random name"))?;
@@ -285,6 +298,7 @@ fn start_job(
         shared,
         listener,
         program,
+        grant,
     })
 }
 

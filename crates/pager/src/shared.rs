@@ -435,6 +435,8 @@ pub struct Link {
     pub has_stand_ins: AtomicBool,
     /// Its address space is gone, or is to be given up.
     pub ended: AtomicBool,
+    /// Its process has forbidden itself what takes pages away, and nobody has been told yet.
+    pub is_shut_in: AtomicBool,
     /// Microseconds that its threads waited for pages.
     pub stalled_us: Meter,
     /// It is another's turn: its faults find no answer (`load.rs`).
@@ -474,6 +476,7 @@ impl Link {
             grows: AtomicBool::new(false),
             has_stand_ins: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            is_shut_in: AtomicBool::new(false),
             stalled_us: Meter::default(),
             rests: AtomicBool::new(false),
         }

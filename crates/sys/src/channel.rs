@@ -57,7 +57,7 @@ impl Listener {
         match owned(fd) {
             Ok(fd) => {
                 name_senders(&fd)?;
-                let speaker = peer_of(&fd)?.pid;
+                let speaker = Some(peer_of(&fd)?.pid);
                 Ok(Some(Channel { fd, speaker }))
             }
             Err(e) => match e.raw_os_error() {
@@ -73,8 +73,8 @@ impl Listener {
 #[derive(Debug)]
 pub struct Channel {
     fd: OwnedFd,
-    /// Process id of who connected.
-    speaker: i32,
+    /// Process id of who connected; `None` where nobody did.
+    speaker: Option<i32>,
 }
 
 impl AsRawFd for Channel {
@@ -97,6 +97,27 @@ pub enum Received {
 }
 
 impl Channel {
+    /// Two ends of a connection. Whoever has the other end may speak.
+    ///
+    /// # Errors
+    /// When no descriptors can be had.
+    pub fn pair() -> io::Result<(Channel, OwnedFd)> {
+        let mut fds = [-1; 2];
+        let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        // SAFETY: room for two descriptors, which are fresh.
+        unsafe {
+            checked(libc::socketpair(libc::AF_UNIX, kind, 0, fds.as_mut_ptr()))?;
+            let [ours, theirs] = fds.map(|fd| OwnedFd::from_raw_fd(fd));
+            checked(libc::fcntl(
+                ours.as_raw_fd(),
+                libc::F_SETFL,
+                libc::O_NONBLOCK,
+            ))?;
+            let speaker = None;
+            Ok((Channel { fd: ours, speaker }, theirs))
+        }
+    }
+
     /// Who is at the other end, as the kernel knows it.
     ///
     /// # Errors
@@ -152,7 +173,7 @@ impl Channel {
             0 => Received::Closed,
             _ if header.msg_flags & libc::MSG_TRUNC != 0 => Received::Garbled,
             _ if descriptors.len() > DESCRIPTORS_MAX => Received::Garbled,
-            _ if sender != Some(self.speaker) => Received::Garbled,
+            _ if self.speaker.is_some() && sender != self.speaker => Received::Garbled,
             got => Received::Packet(got as usize, descriptors),
         }
     }
@@ -162,25 +183,40 @@ impl Channel {
     /// # Errors
     /// EPIPE when the other side is gone, EAGAIN when it does not read.
     pub fn send(&self, bytes: &[u8], descriptor: Option<RawFd>) -> io::Result<()> {
+        self.send_with(bytes, descriptor.as_slice())
+    }
+
+    /// As [`Channel::send`], with several descriptors.
+    ///
+    /// # Errors
+    /// As there; EINVAL for more descriptors than a packet has.
+    pub fn send_with(&self, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
+        if descriptors.len() > DESCRIPTORS_MAX {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
         let mut part = libc::iovec {
             iov_base: bytes.as_ptr().cast_mut().cast(),
             iov_len: bytes.len(),
         };
-        let mut space = [0u64; 3];
+        let mut space = [0u64; 4];
         // SAFETY: msghdr is plain data, and what it points to lives through the call.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = &mut part;
         header.msg_iovlen = 1;
-        if let Some(fd) = descriptor {
+        if !descriptors.is_empty() {
+            let length = size_of_val(descriptors) as u32;
             header.msg_control = space.as_mut_ptr().cast();
-            header.msg_controllen = size_of_val(&space) as _;
-            // SAFETY: the control buffer has room for one header and one descriptor.
+            // SAFETY: the control buffer has room for one header and DESCRIPTORS_MAX descriptors.
             unsafe {
+                header.msg_controllen = libc::CMSG_SPACE(length) as _;
                 let part = libc::CMSG_FIRSTHDR(&header);
                 (*part).cmsg_level = libc::SOL_SOCKET;
                 (*part).cmsg_type = libc::SCM_RIGHTS;
-                (*part).cmsg_len = libc::CMSG_LEN(4) as _;
-                libc::CMSG_DATA(part).cast::<RawFd>().write_unaligned(fd);
+                (*part).cmsg_len = libc::CMSG_LEN(length) as _;
+                let data = libc::CMSG_DATA(part).cast::<RawFd>();
+                for (at, fd) in descriptors.iter().enumerate() {
+                    data.add(at).write_unaligned(*fd);
+                }
             }
         }
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;

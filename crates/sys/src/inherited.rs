@@ -4,11 +4,12 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Umask and limit of descriptors as they were.
+/// Umask and limits as they were.
 #[derive(Clone, Copy)]
 pub struct Inherited {
     umask: libc::mode_t,
     descriptors: libc::rlimit,
+    file_size: libc::rlimit,
 }
 
 impl Inherited {
@@ -26,7 +27,11 @@ impl Inherited {
             libc::umask(umask);
             umask
         };
-        Inherited { umask, descriptors }
+        Inherited {
+            umask,
+            descriptors,
+            file_size: raise_file_size(),
+        }
     }
 
     /// Has `command` start its program with these.
@@ -36,6 +41,7 @@ impl Inherited {
             unsafe {
                 libc::umask(self.umask);
                 libc::setrlimit(libc::RLIMIT_NOFILE, &self.descriptors);
+                libc::setrlimit(libc::RLIMIT_FSIZE, &self.file_size);
             }
             Ok(())
         };
@@ -58,4 +64,30 @@ pub fn raise_descriptor_limit() {
             libc::setrlimit(libc::RLIMIT_NOFILE, &limits);
         }
     }
+}
+
+/// Lets this process make files as large as it may: swap file and staging rings are files to the kernel. Answers what
+/// the limit was.
+fn raise_file_size() -> libc::rlimit {
+    let mut before = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: structures that outlive their calls.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_FSIZE, &mut before);
+        let most = libc::rlimit {
+            rlim_cur: libc::RLIM_INFINITY,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        // That takes CAP_SYS_RESOURCE; up to the hard limit anybody may go.
+        if libc::setrlimit(libc::RLIMIT_FSIZE, &most) < 0 {
+            let most = libc::rlimit {
+                rlim_cur: before.rlim_max,
+                ..before
+            };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &most);
+        }
+    }
+    before
 }

@@ -2,8 +2,11 @@
 //!
 //! With `agent`, this is where the `unsafe` of pleat lives; every block says why it holds.
 
+pub mod capabilities;
 pub mod channel;
+pub mod grant;
 pub mod guard;
+pub mod helper;
 pub mod inherited;
 pub mod keeper;
 pub mod lease;
@@ -41,7 +44,7 @@ pub unsafe trait Plain: Copy {}
 unsafe impl Plain for pleat_wire::message::Hello {}
 // SAFETY: four u32 and a u64.
 unsafe impl Plain for pleat_wire::message::Prepare {}
-// SAFETY: four 32-bit integers.
+// SAFETY: four 32-bit integers and two u64.
 unsafe impl Plain for pleat_wire::message::Prepared {}
 // SAFETY: two u32 and u64s.
 unsafe impl Plain for pleat_wire::message::Guard {}

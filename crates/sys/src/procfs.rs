@@ -18,9 +18,9 @@ pub use maps::{
 pub use memory::{rollup, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs};
 pub use process::{
-    descendants, exe, is_thread_of, last_cpu_of_thread, may_trace, parent, real_uid,
+    descendants, exe, is_thread_of, last_cpu_of_thread, limits, parent, real_uid, seccomp_filters,
     shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread, CpuTimeReader,
-    LastCpuReader, Status, ThreadTimes,
+    LastCpuReader, Limits, Status, ThreadTimes,
 };
 
 use std::io;

@@ -6,12 +6,9 @@
 use pleat_wire::control::{self, Control};
 use pleat_wire::PAGE;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-
-/// The file system of memory files (linux/magic.h).
-const TMPFS: i64 = 0x0102_1994;
 
 /// The supervisor's mapping of an agent's shared memory. Every byte of it is data of the process's, which may
 /// change at any time: whoever uses a frame more than once copies it first.
@@ -27,39 +24,28 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Maps the memory that an agent has sent: a control page and `frames` frames.
+    /// Makes the memory to be shared with one agent, a control page and `frames` frames, and the descriptor by
+    /// which the agent is to map it. Made here, its size is known and no limit of the program's process matters.
     ///
     /// # Errors
-    /// When it is smaller than that, cannot be kept from shrinking, or cannot be mapped.
-    pub fn map(memory: &OwnedFd, frames: u32) -> io::Result<Ring> {
-        let fd = memory.as_raw_fd();
+    /// When there is no memory, no descriptor, or no leave for a file of that size (RLIMIT_FSIZE).
+    pub fn shared(frames: u32) -> io::Result<(Ring, OwnedFd)> {
         let len = (1 + frames as usize) * PAGE;
-        // SAFETY: plain arguments, and structures that are all zeros before.
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: a static name and plain arguments; the descriptor is fresh, and the mapping disturbs nothing.
         unsafe {
-            let mut system: libc::statfs = std::mem::zeroed();
-            if libc::fstatfs(fd, &mut system) < 0 {
+            let fd = libc::memfd_create(c"pleat".as_ptr(), flags);
+            if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
-            // Nothing else always has a page where there was none: what is backed by huge pages or by a program
-            // could end the supervisor with SIGBUS, or have it wait.
-            if system.f_type as i64 != TMPFS || system.f_bsize as usize != PAGE {
-                return Err(io::Error::from(io::ErrorKind::Unsupported));
-            }
-            // Or a program that truncates it could do that.
-            if libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) < 0 {
+            let memory = OwnedFd::from_raw_fd(fd);
+            if libc::ftruncate(fd, len as libc::off_t) < 0 {
                 return Err(io::Error::last_os_error());
             }
-            let seals = libc::fcntl(fd, libc::F_GET_SEALS);
-            if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 {
-                return Err(io::Error::from(io::ErrorKind::PermissionDenied));
-            }
-            // Sealed first: it is no smaller from here on.
-            let mut status: libc::stat = std::mem::zeroed();
-            if libc::fstat(fd, &mut status) < 0 {
+            // Or a program that truncates it could end the supervisor with SIGBUS.
+            let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+            if libc::fcntl(fd, libc::F_ADD_SEALS, seals) < 0 {
                 return Err(io::Error::last_os_error());
-            }
-            if status.st_size < len as libc::off_t {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
             }
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let start = libc::mmap(
@@ -73,10 +59,8 @@ impl Ring {
             if start == libc::MAP_FAILED {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Ring {
-                start: start.cast(),
-                frames,
-            })
+            let start = start.cast();
+            Ok((Ring { start, frames }, memory))
         }
     }
 
@@ -221,29 +205,18 @@ impl Drop for Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::FromRawFd;
-
-    fn memory(flags: u32, pages: usize) -> OwnedFd {
-        // SAFETY: a static name; the descriptor is fresh.
-        unsafe {
-            let fd = libc::memfd_create(c"ring".as_ptr(), flags | libc::MFD_CLOEXEC);
-            assert!(fd >= 0);
-            assert_eq!(libc::ftruncate(fd, (pages * PAGE) as libc::off_t), 0);
-            OwnedFd::from_raw_fd(fd)
-        }
-    }
+    use std::os::fd::AsRawFd;
 
     #[test]
-    fn memory_that_could_vanish_is_not_mapped() {
-        let sealable = memory(libc::MFD_ALLOW_SEALING, 5);
-        let ring = Ring::map(&sealable, 4).unwrap();
+    fn whoever_has_the_memory_cannot_cut_it_short() {
+        let (ring, memory) = Ring::shared(4).unwrap();
         // SAFETY: plain numbers.
-        let shrunk = unsafe { libc::ftruncate(sealable.as_raw_fd(), 0) };
-        assert_eq!(shrunk, -1, "it can be cut short");
+        let resized = [0, 9 * PAGE]
+            .map(|len| unsafe { libc::ftruncate(memory.as_raw_fd(), len as libc::off_t) });
+        assert_eq!(resized, [-1, -1]);
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: plain numbers. This takes pages out, and leaves zeros to be read.
+        unsafe { libc::fallocate(memory.as_raw_fd(), mode, 0, 5 * PAGE as libc::off_t) };
         assert_eq!(ring.frame(3), &[0; PAGE]);
-        assert!(Ring::map(&memory(libc::MFD_ALLOW_SEALING, 4), 4).is_err());
-        assert!(Ring::map(&memory(0, 5), 4).is_err(), "it cannot be sealed");
-        let file = std::fs::File::open("/proc/self/exe").unwrap();
-        assert!(Ring::map(&file.into(), 4).is_err());
     }
 }

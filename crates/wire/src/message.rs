@@ -11,12 +11,13 @@ pub const PACKET_MAX: usize = core::mem::size_of::<Take>();
 
 /// Agent to supervisor, first packet of a connection.
 pub const HELLO: u32 = 1;
-/// Agent to supervisor: answer to [`PREPARE`], with the descriptors userfaultfd and shared memory.
+/// Agent to supervisor: answer to [`PREPARE`], with the userfaultfd that it made, if it was to make one.
 pub const PREPARED: u32 = 2;
 /// Agent to supervisor: answer to [`TAKE`].
 pub const TAKEN: u32 = 3;
-/// Supervisor to agent: get ready for take-aways. Carries the userfaultfd that a fork made, if this is the
-/// connection that has shown the token of that child's memory, and no other.
+/// Supervisor to agent: get ready for take-aways. Carries shared memory, then the userfaultfd that a fork made
+/// (if `has_uffd`: this is the connection that has shown the token of that child's memory, and no other gets it),
+/// then the open device `/dev/userfaultfd` (if `has_device`).
 pub const PREPARE: u32 = 4;
 /// Supervisor to agent: take these pages away.
 pub const TAKE: u32 = 5;
@@ -59,12 +60,12 @@ pub struct Hello {
 pub struct Prepare {
     /// [`PREPARE`].
     pub kind: u32,
-    /// Frames of the staging ring that the agent is to create behind the control page.
+    /// Frames of the staging ring behind the control page, in the memory that comes with the packet.
     pub ring_frames: u32,
     /// 1 when the packet carries a userfaultfd, 0 when the agent is to make one.
     pub has_uffd: u32,
-    /// 1 to ask for fork events (needs CAP_SYS_PTRACE).
-    pub fork_events: u32,
+    /// 1 when the packet carries the device that makes userfaultfds; without it there is the system call.
+    pub has_device: u32,
     /// Ticks after which a move is taken for one that had to interrupt another CPU. 0: take-aways are
     /// not timed.
     pub slow_ticks: u64,
@@ -80,8 +81,11 @@ pub struct Prepared {
     pub error: i32,
     /// Which step failed: `STEP_*`.
     pub step: u32,
-    /// 1 when fork events are on.
-    pub fork_events: u32,
+    /// Unused.
+    pub reserved: u32,
+    /// Address of the staging area, in the agent's own memory. Where the agent made the userfaultfd the supervisor
+    /// is to shake hands over it, and then to register this and the beacon.
+    pub staging: u64,
     /// Address of the beacon page; [`DOORBELLS`] doorbell pages follow it.
     pub beacon: u64,
 }
@@ -99,7 +103,7 @@ pub const DOORBELL_KINDS: usize = 4;
 pub const STEP_USERFAULTFD: u32 = 1;
 /// The userfaultfd handshake failed.
 pub const STEP_API: u32 = 2;
-/// Making the shared memory failed.
+/// Mapping the shared memory failed.
 pub const STEP_MEMORY: u32 = 3;
 /// Registering the staging area failed.
 pub const STEP_REGISTER: u32 = 4;
@@ -192,8 +196,11 @@ pub const STALE: u8 = 5;
 /// As [`TOOK`], after a copy of a page shared since a fork was made: no memory is gained.
 pub const TOOK_SHARED: u8 = 6;
 
-/// Supervisor to agent: the job's main program has ended and nothing of this process is away, or it is not to
-/// be served; the agent thread ends and the process goes on alone.
+/// The kernel does not let this process take any page (any more): a seccomp filter that it set for all its threads.
+pub const FORBIDDEN: u8 = 7;
+
+/// Supervisor to agent: nothing of this process is to be taken any more, because the job's main program has ended,
+/// or the process cannot be managed or is not to be served; the agent thread ends and the process goes on alone.
 pub const RELEASE: u32 = 6;
 /// Supervisor to agent: a [`Guard`].
 pub const GUARD: u32 = 7;
@@ -225,11 +232,15 @@ pub const REPLACE: u32 = 15;
 /// Supervisor to agent, a [`Word`]: mappings may be changed again. Has no answer.
 pub const THAW: u32 = 16;
 
+/// Supervisor to agent, a [`Word`]: the userfaultfd that it made is set up, and what was to be registered is. Has no
+/// answer. The control page says the same, a little earlier.
+pub const FOLLOWED: u32 = 19;
+
 /// A message that says no more than its kind, or how it ended.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Word {
-    /// [`FREEZE`], [`DONE`], [`THAW`].
+    /// [`FREEZE`], [`DONE`], [`THAW`], [`FOLLOWED`].
     pub kind: u32,
     /// 0, or an errno.
     pub error: i32,

@@ -230,9 +230,7 @@ impl Space {
     /// Looks the page up and fills it; `Some` when that has to wait.
     fn try_answer(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
         self.prints.clear();
-        // Without an agent nothing of this space can be taken: the child of a fork must come as far
-        // as to start one.
-        let urgent = self.agent.is_none() || fault.is_urgent;
+        let urgent = self.never_waits() || fault.is_urgent;
         if let Some(doorbell) = self.doorbell(fault.page) {
             let later = match doorbell {
                 Doorbell::Fork => self.prepare_fork(fault),

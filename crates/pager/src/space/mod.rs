@@ -35,6 +35,7 @@ mod neighbours;
 mod newborn;
 mod origins;
 pub(crate) mod reads;
+mod shut_in;
 mod sleepers;
 mod standins;
 mod unshare;
@@ -122,6 +123,8 @@ pub struct Space {
     /// The agent has something to say.
     agent_calls: bool,
     forks: Forks,
+    /// Nothing can be taken from it any more.
+    is_shut_in: bool,
     /// A fork is being followed.
     forking: bool,
     /// The agent is gone, and with it, or soon, the address space.
@@ -179,6 +182,7 @@ impl Space {
             clock,
             unsharing: (PageNo(0), 1),
             forks: Forks::default(),
+            is_shut_in: false,
             forking: false,
             agent_gone: false,
             agent_calls: false,
@@ -352,8 +356,9 @@ impl Space {
             return Ok(());
         };
         let sent = lock(&self.link.take).sent_ticks;
-        let mut clock = self.shared.stopwatch();
         let items = std::mem::take(&mut lock(&self.link.take).in_flight);
+        self.note_forbidden(&taken.status[..items.len().min(taken.status.len())]);
+        let mut clock = self.shared.stopwatch();
         if items.is_empty() || items.len() != taken.count as usize {
             return Err(self.breach("an answer to what was not asked"));
         }

@@ -1,7 +1,9 @@
 //! Conversations with agents, a step per packet: hello, get ready, ready. Everything that is heard is data of a
 //! process's, and may come at any time: see `trust.rs`.
 
+use super::preparing::{announce, are_its_own, follow, ADDRESSES_END};
 use super::trust::Guest;
+use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::Stage;
 use crate::rings::RING_FRAMES_MAX;
@@ -10,12 +12,11 @@ use crate::space::Space;
 use pleat_sys::channel::Received;
 use pleat_sys::process::{hurry, relax_like, Bell};
 use pleat_sys::procfs;
-use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
-use pleat_types::{PageNo, PAGE_SIZE};
-use pleat_wire::message::{self, FileRequest, Hello, Prepare, Prepared};
+use pleat_types::PageNo;
+use pleat_wire::message::{self, FileRequest, Hello, Prepared};
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,8 +28,7 @@ fn thread_of(pid: i32, name: i32) -> Option<i32> {
 
 /// What a process has done that says what no agent says.
 const NONSENSE: &str = "sent something that no agent sends";
-/// The first address that no program has.
-const ADDRESSES_END: u64 = 1 << 47;
+const FORGERY: &str = "sent what cannot be its userfaultfd or its memory";
 /// How long an agent may run ahead of others to get ready.
 const HURRIED_MAX: Duration = Duration::from_secs(5);
 
@@ -135,7 +135,7 @@ impl Supervisor<'_> {
             .get(&pid)
             .map(|process| &process.stage)
         {
-            Some(Stage::Ready(channel) | Stage::Preparing(channel)) => !channel.is_closed(),
+            Some(Stage::Ready(channel) | Stage::Preparing(channel, _)) => !channel.is_closed(),
             Some(Stage::Managed(link)) => link.has_agent(),
             _ => false,
         }
@@ -149,35 +149,14 @@ impl Supervisor<'_> {
         // The one descriptor that gives power over memory goes to the process whose memory that is: by this
         // connection the token was shown that was put there. The agent cannot do without it: the kernel lets
         // pages be moved (UFFDIO_MOVE) by their own process alone.
-        let link = process.claim.clone();
-        let command = Prepare {
-            kind: message::PREPARE,
-            ring_frames: ring_frames(self.job.budget_bytes),
-            has_uffd: u32::from(link.is_some()),
-            fork_events: 1,
-            slow_ticks: self
-                .shared
-                .profile
-                .as_ref()
-                .map_or(0, |profile| profile.slow_ticks()),
-        };
-        let uffd = link.map(|link| link.uffd.as_raw_fd());
+        let uffd = process.claim.as_ref().map(|link| link.uffd.clone());
         // Until it has answered nothing stops the program, which has a head start: behind other load
         // the agent comes too late, when memory is full.
         if let Some(thread) = thread_of(pid, process.agent.0) {
             hurry(thread);
             process.hurried = Some(Instant::now());
         }
-        process.stage = match std::mem::replace(&mut process.stage, Stage::Silent) {
-            Stage::Ready(channel) => {
-                match channel.send(pleat_sys::bytes_of(&command), uffd) {
-                    Ok(()) => Stage::Preparing(channel),
-                    // It is just ending; the next look finds it gone.
-                    Err(_) => Stage::Ready(channel),
-                }
-            }
-            other => other,
-        };
+        self.hand_over(pid, uffd);
     }
 
     pub(super) fn hear_processes(&mut self) {
@@ -185,7 +164,7 @@ impl Supervisor<'_> {
             .census
             .processes
             .iter()
-            .filter(|(_, p)| matches!(p.stage, Stage::Ready(_) | Stage::Preparing(_)))
+            .filter(|(_, p)| matches!(p.stage, Stage::Ready(_) | Stage::Preparing(..)))
             .map(|(pid, _)| *pid)
             .collect();
         for pid in talking {
@@ -197,11 +176,11 @@ impl Supervisor<'_> {
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
-        let (Stage::Ready(channel) | Stage::Preparing(channel)) = &process.stage else {
+        let (Stage::Ready(channel) | Stage::Preparing(channel, _)) = &process.stage else {
             return;
         };
         let mut packet = [0u8; message::PACKET_MAX];
-        let is_asked = matches!(process.stage, Stage::Preparing(_));
+        let is_asked = matches!(process.stage, Stage::Preparing(..));
         match channel.receive(&mut packet) {
             Received::Nothing => self.stop_hurrying(pid),
             // Exec or exit. After an exec the process is silent until its new agent says hello.
@@ -210,7 +189,7 @@ impl Supervisor<'_> {
                 let answer = pleat_sys::read_plain::<Prepared>(&packet[..length]);
                 match answer.filter(|answer| answer.kind == message::PREPARED && is_asked) {
                     Some(answer) if answer.error == 0 => self.manage(pid, &answer, descriptors),
-                    Some(answer) => self.unmanageable(pid, &answer),
+                    Some(answer) => self.unmanageable(pid, &Obstacle::of_answer(&answer)),
                     None => self.part_with(pid, NONSENSE),
                 }
             }
@@ -235,31 +214,11 @@ impl Supervisor<'_> {
         };
         let stage = std::mem::replace(&mut process.stage, Stage::Unmanageable);
         let claim = process.claim.take();
-        if let Stage::Ready(channel) | Stage::Preparing(channel) = stage {
+        if let Stage::Ready(channel) | Stage::Preparing(channel, _) = stage {
             self.dismiss(pid, &channel, what);
         }
         if let Some(link) = claim {
             link.condemn();
-        }
-    }
-
-    fn unmanageable(&mut self, pid: i32, answer: &Prepared) {
-        let what = match answer.step {
-            message::STEP_USERFAULTFD => "userfaultfd is not allowed",
-            message::STEP_API => "userfaultfd lacks a feature (fork events need CAP_SYS_PTRACE)",
-            message::STEP_MEMORY => "shared memory cannot be had",
-            _ => "memory cannot be registered",
-        };
-        let error = std::io::Error::from_raw_os_error(answer.error);
-        self.shared.tell(format!(
-            "process {pid} cannot be managed: {what} ({error}); `pleat doctor` tells the remedy"
-        ));
-        self.shared.meters.unmanaged_processes.add(1);
-        if let Some(process) = self.census.processes.get_mut(&pid) {
-            process.stage = Stage::Unmanageable;
-            if let Some(link) = process.claim.take() {
-                link.condemn();
-            }
         }
     }
 
@@ -279,31 +238,41 @@ impl Supervisor<'_> {
 
     /// An agent is ready: its address space gets a thread, or the thread it has gets its agent.
     fn manage(&mut self, pid: i32, answer: &Prepared, descriptors: Vec<OwnedFd>) {
-        let ring = <[OwnedFd; 2]>::try_from(descriptors)
-            .ok()
-            .and_then(|[uffd, memory]| {
-                let ring = Ring::map(&memory, ring_frames(self.job.budget_bytes));
-                Some((Uffd::received(uffd).ok()?, ring.ok()?))
-            });
-        let beacon = Some(answer.beacon).filter(|beacon| is_place_of_beacon(*beacon));
-        let (Some((uffd, ring)), Some(beacon)) = (ring, beacon) else {
-            return self.part_with(
-                pid,
-                "sent what cannot be its userfaultfd or its shared memory",
-            );
-        };
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
-        let Stage::Preparing(channel) = std::mem::replace(&mut process.stage, Stage::Silent) else {
+        let (name, own) = process.agent;
+        let Stage::Preparing(_, lent) = &process.stage else {
             return;
         };
-        let claim = process.claim.take();
-        process.hurried = None;
-        let (name, own) = process.agent;
+        let is_placed = are_its_own(answer, own[0]);
+        let followed = match lent.is_forked {
+            _ if !is_placed => Err(Obstacle::Nonsense),
+            true => Ok(None),
+            false => follow(&self.grant, answer, descriptors).map(Some),
+        };
         let known = (pid, process.pidfd.clone());
+        let claim = process.claim.clone();
+        let started = match (followed, claim) {
+            // The kernel has reported the fork that this one came by.
+            (Ok(None), Some(link)) => Ok((link, true)),
+            (Ok(Some((uffd, forks))), None) => {
+                self.start_space(known, uffd).map(|link| (link, forks))
+            }
+            (Ok(_), _) => Err(Obstacle::Nonsense),
+            (Err(cause), _) => Err(cause),
+        };
+        let (link, fork_events) = match started {
+            Ok(started) => started,
+            Err(Obstacle::Nonsense) => return self.part_with(pid, FORGERY),
+            Err(cause) => return self.unmanageable(pid, &cause),
+        };
+        let Some((channel, ring)) = self.take_prepared(pid) else {
+            return;
+        };
         self.shared.meters.managed_processes.add(1);
         let slots = self.shared.rings.add(ring);
+        announce(&channel, &slots, fork_events);
         let thread = thread_of(pid, name);
         if let Some(thread) = thread {
             relax_like(thread, pid);
@@ -314,36 +283,31 @@ impl Supervisor<'_> {
             name,
             thread,
             own,
-            // The kernel has reported the fork that this one came by.
-            fork_events: answer.fork_events != 0 || claim.is_some(),
-            beacon: PageNo::of_address(beacon),
-        };
-        let link = match claim {
-            Some(link) => link,
-            None => match self.start_space(known, uffd) {
-                Some(link) => link,
-                None => return,
-            },
+            fork_events,
+            beacon: PageNo::of_address(answer.beacon),
         };
         lock(&link.mail).agent = Some(agent);
         link.rescan();
         if let Some(process) = self.census.processes.get_mut(&pid) {
             process.stage = Stage::Managed(link);
+            process.claim = None;
+            process.hurried = None;
         }
         self.stay_ahead();
     }
 
-    fn start_space(&mut self, process: (i32, Arc<OwnedFd>), uffd: Uffd) -> Option<Arc<Link>> {
-        let Ok(bell) = Bell::new() else {
-            self.warn("out of descriptors; raise `ulimit -n`: processes run unmanaged");
-            return None;
-        };
+    fn start_space(
+        &mut self,
+        process: (i32, Arc<OwnedFd>),
+        uffd: Uffd,
+    ) -> Result<Arc<Link>, Obstacle> {
+        let bell = Bell::new().map_err(Obstacle::Supervisor)?;
         let id = self.shared.engine().add_space();
         let link = Arc::new(Link::new(id, process, uffd, bell));
         let run_max = self.job.run_max();
         let space = Space::new(self.shared.clone(), link.clone(), run_max, BTreeMap::new());
         space.start();
-        Some(link)
+        Ok(link)
     }
 }
 
@@ -355,13 +319,7 @@ fn within_addresses((start, end): (u64, u64)) -> (u64, u64) {
     }
 }
 
-/// Whether the beacon and the doorbells could be there.
-fn is_place_of_beacon(address: u64) -> bool {
-    let len = ((1 + message::DOORBELLS) * PAGE_SIZE) as u64;
-    address != 0 && address.is_multiple_of(PAGE_SIZE as u64) && address < ADDRESSES_END - len
-}
-
 /// Frames of a staging ring: 1 MiB, or a 256th of a small budget.
-fn ring_frames(budget_bytes: u64) -> u32 {
+pub(super) fn ring_frames(budget_bytes: u64) -> u32 {
     (budget_bytes / 256 / 4096).clamp(32, RING_FRAMES.min(u64::from(RING_FRAMES_MAX))) as u32
 }

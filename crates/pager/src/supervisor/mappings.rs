@@ -20,7 +20,7 @@ use crate::files::{answer, FileRequested};
 use crate::shared::{lock, Link};
 use crate::standins::StandIns;
 use pleat_sys::channel::Channel;
-use pleat_sys::{procfs, source, uffd};
+use pleat_sys::{procfs, source};
 use pleat_wire::message::{
     FileRequest, ASK_FILE, ASK_STAND_IN, BORROW, MAP_FILE, MAP_MEMORY, MAP_STAND_IN,
 };
@@ -142,7 +142,7 @@ impl Supervisor<'_> {
                 true => Verdict::Yes,
                 false => Verdict::Pass(link.clone()),
             },
-            Stage::Preparing(_) => Verdict::Wait,
+            Stage::Preparing(..) => Verdict::Wait,
             // Nothing of a process is converted that never was managed.
             Stage::Ready(_) if is_question => Verdict::No,
             Stage::Ready(_) if self.is_worth_it(asked) => {
@@ -163,15 +163,15 @@ impl Supervisor<'_> {
         device != 0 && companions.any(|companion| companion.device() == device)
     }
 
-    /// Whether a process without pressure is to be managed for this mapping. Not one whose forks the
-    /// kernel would not report: it could not fork any more.
+    /// Whether a process without pressure is to be managed for this mapping. Not where the kernel would not
+    /// report its forks: it could not fork any more.
     fn is_worth_it(&self, asked: &Asked) -> bool {
         let budget = self.job.budget_bytes;
         let is_needed = match asked.request.kind {
             MAP_MEMORY => self.census.mapped_bytes() > budget,
             _ => asked.request.len >= budget / LARGE_SHARE,
         };
-        is_needed && procfs::may_trace(asked.pid) && uffd::is_allowed()
+        is_needed && self.grant.reports_forks()
     }
 
     fn pass_file_request(&mut self, link: &Arc<Link>, asked: Asked) {

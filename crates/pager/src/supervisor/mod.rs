@@ -8,7 +8,9 @@ mod hope;
 mod load;
 pub(crate) mod mappings;
 mod memory;
+mod preparing;
 mod trust;
+mod unmanaged;
 
 use crate::census::{Census, Stage};
 use crate::cgroup::Gauge;
@@ -23,11 +25,13 @@ use crate::standins::StandIns;
 use crate::strain::Strain;
 use load::Load;
 use mappings::Asked;
-use pleat_sys::channel::Listener;
+use pleat_sys::channel::{Channel, Listener};
+use pleat_sys::grant::Grant;
 use pleat_sys::keeper::Keeper;
 use pleat_sys::pidfd;
 use pleat_sys::process::{hurry, readable, relax, wait};
 use pleat_sys::signals::{self, Change, Signal, Signals};
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
@@ -47,6 +51,8 @@ pub struct Started {
     pub listener: Listener,
     /// The program's process id.
     pub program: i32,
+    /// What the supervisor may do about userfaultfd.
+    pub grant: Grant,
 }
 
 /// What was there before the job.
@@ -116,8 +122,14 @@ pub struct Supervisor<'a> {
     stuck_retry: (Instant, Duration),
     /// It has been said that what cannot be folded leaves no memory for the rest.
     has_told_of_unfoldable: bool,
-    /// Set when a process could not be managed for a reason that concerns all.
+    /// What was said last, which is not said again.
     complaint: Option<String>,
+    /// What this process may do about userfaultfd on behalf of the job's.
+    grant: Grant,
+    /// Programs that were named because they cannot be managed, each with the reason.
+    named: HashSet<String>,
+    /// Connections to forked children that are served and have no agent: closed, they would take us for dead.
+    kept: Vec<(i32, Channel)>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -127,6 +139,7 @@ impl<'a> Supervisor<'a> {
             shared,
             listener,
             program,
+            grant,
         } = started;
         let Ours {
             signals,
@@ -174,6 +187,9 @@ impl<'a> Supervisor<'a> {
             stuck_retry: (start, Duration::ZERO),
             has_told_of_unfoldable: false,
             complaint: None,
+            grant,
+            named: HashSet::new(),
+            kept: Vec::new(),
         }
     }
 
@@ -241,7 +257,7 @@ impl<'a> Supervisor<'a> {
                 .processes
                 .values()
                 .filter_map(|p| match &p.stage {
-                    Stage::Ready(channel) | Stage::Preparing(channel) => {
+                    Stage::Ready(channel) | Stage::Preparing(channel, _) => {
                         Some(readable(channel.as_raw_fd()))
                     }
                     _ => None,
@@ -313,7 +329,7 @@ impl<'a> Supervisor<'a> {
                     trust::release(channel);
                     process.stage = Stage::Unmanageable;
                 }
-                Stage::Preparing(_) => needed = true,
+                Stage::Preparing(..) => needed = true,
                 Stage::Managed(link) => needed |= !link.is_over(),
                 Stage::Silent | Stage::Unmanageable => {}
             }

@@ -69,15 +69,37 @@ fn printable(name: &[u8]) -> String {
     name.replace(|letter: char| letter.is_control(), "?")
 }
 
-/// CAP_SYS_PTRACE's bit in a set of capabilities.
-const CAP_SYS_PTRACE: u64 = 1 << 19;
+/// How many seccomp filters a process has; 0 where that cannot be told, or it has the strict mode.
+pub fn seccomp_filters(pid: Pid) -> u32 {
+    let text = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    value(&text, "Seccomp_filters")
+        .and_then(number)
+        .unwrap_or(0)
+}
 
-/// Whether a process has CAP_SYS_PTRACE in effect: then the kernel reports its forks.
-pub fn may_trace(pid: Pid) -> bool {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let effective = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    bits.is_some_and(|bits| bits & CAP_SYS_PTRACE != 0)
+/// Limits of a process that keep it from being managed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Its address space is limited (`ulimit -v`).
+    pub has_address_space: bool,
+}
+
+/// Reads /proc/PID/limits.
+///
+/// # Errors
+/// The process has ended, or is another user's.
+pub fn limits(pid: Pid) -> io::Result<Limits> {
+    let text = fs::read_to_string(format!("/proc/{pid}/limits"))?;
+    Ok(parse_limits(&text))
+}
+
+fn parse_limits(text: &str) -> Limits {
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix("Max address space"));
+    let soft = line.and_then(|line| line.split_whitespace().next());
+    Limits {
+        has_address_space: soft.is_some_and(|soft| soft != "unlimited"),
+    }
 }
 
 /// The process that a thread belongs to.
