@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <signal.h>
@@ -189,6 +190,15 @@ static int forge(double seconds) {
     printf("forged, heard %u\n", kind);
     return 0;
 }
+/* Fills memory, gives up root for good, and lives on for so many seconds. */
+static int drop(int mib, double seconds) {
+    memset(memory((size_t)mib << 20), 5, (size_t)mib << 20);
+    printf("filled\n"), fflush(stdout), pause_ms(2000);
+    if (setgroups(0, 0) || setresgid(65534, 65534, 65534) || setresuid(65534, 65534, 65534)) return 3;
+    printf("dropped\n"), fflush(stdout);
+    for (double until = now() + seconds; now() < until;) pause_ms(50);
+    return 0;
+}
 /* Connections that say nothing, as many as there may be. */
 static int idle(int count, double seconds) {
     struct rlimit most = {0};
@@ -331,6 +341,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "steal")) return steal(atof(arg[0]));
     if (!strcmp(mode, "secret")) return read_secret(arg[0], atoi(arg[1]));
     if (!strcmp(mode, "forge")) return forge(atof(arg[0]));
+    if (!strcmp(mode, "drop")) return drop(atoi(arg[0]), atof(arg[1]));
     if (!strcmp(mode, "idle")) return idle(atoi(arg[0]), atof(arg[1]));
     if (!strcmp(mode, "fuzz")) return fuzz(atoll(arg[0]), atof(arg[1]));
     if (!strcmp(mode, "victim")) return victim(atof(arg[0]));

@@ -12,6 +12,7 @@
 #![cfg_attr(not(test), no_std)]
 
 mod area;
+mod credentials;
 mod files;
 mod frozen;
 mod interpose;

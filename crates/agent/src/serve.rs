@@ -1,12 +1,15 @@
 //! The agent's life: say hello, obey commands, and end the process when the supervisor is gone.
 
 use crate::area::{self, Area};
+use crate::credentials::{self, Rights};
 use crate::prepare::{self, Given, Tools};
 use crate::raw::{self, Errno};
 use crate::{frozen, take};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pleat_wire::control::{self, Control, WIPED_MAX};
-use pleat_wire::message::{self, Guard, Hello, Prepare, Prepared, Replace, Take, Word, PACKET_MAX};
+use pleat_wire::message::{
+    self, Guard, Hello, Prepare, Prepared, Replace, Shed, Take, Word, PACKET_MAX,
+};
 use syscalls::Sysno;
 
 /// Most descriptors that come with one packet.
@@ -123,16 +126,14 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
                 descriptors.into_iter().flatten().for_each(raw::close);
             }
             message::THAW => frozen::thaw(),
+            message::SHED => shed(&packet.read()),
             message::FOLLOWED => {
                 area::light_beacon(followed() != control::FOLLOWED_WITHOUT_FORKS);
             }
             message::RELEASE if tools.is_none() || !area::is_managed() => {
                 // Nothing is registered, or only what nobody else uses; or what a fork left this process is served
-                // without an agent. The thread's table goes with it. A forked child waits for this.
-                READY.store(2, Ordering::Release);
-                raw::wake_all(&READY);
-                crate::start::forget_agent();
-                raw::end_thread()
+                // without an agent. The thread's table goes with it.
+                leave()
             }
             _ => raw::die(b"pleat: the agent got a message it does not know; ending the process\n"),
         }
@@ -145,6 +146,27 @@ fn done(socket: i32, result: Result<(), Errno>) {
         error: result.err().unwrap_or(0),
     };
     send(socket, &answer, &[]);
+}
+
+/// Gives up what the program has given up. An agent that cannot is not to stay.
+fn shed(command: &Shed) {
+    if credentials::shed(command).is_ok() {
+        return;
+    }
+    if area::is_managed() {
+        raw::die(
+            b"pleat: the agent cannot give up the user that this program has given up; ending the process\n",
+        );
+    }
+    leave()
+}
+
+/// Ends the agent, and nothing else. A forked child waits for this.
+fn leave() -> ! {
+    READY.store(2, Ordering::Release);
+    raw::wake_all(&READY);
+    crate::start::forget_agent();
+    raw::end_thread()
 }
 
 /// Without fork events, managed memory is kept from children: one that touches it gets SIGSEGV instead
@@ -166,7 +188,11 @@ fn prepare(socket: i32, area: Area, command: &Prepare, descriptors: Descriptors)
         ..Prepared::default()
     };
     let given = Given::of(command, descriptors);
-    match prepare::make_tools(area, command, &given, &mut answer.step) {
+    let step = &mut answer.step;
+    let made = credentials::with(Rights::USERFAULTFD, || {
+        prepare::make_tools(area, command, &given, step)
+    });
+    match made {
         Ok(tools) => {
             answer.beacon = tools.beacon as u64;
             match given.uffd {

@@ -2,7 +2,7 @@
 
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
-use crate::{interpose, serve, threads};
+use crate::{credentials, interpose, serve, threads};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
@@ -231,6 +231,7 @@ extern "C" fn run(_: *mut c_void) -> c_int {
     };
     // Until it is ready; see `serve`. Refused to ordinary users.
     raw::set_nice(-20);
+    credentials::put_aside();
     let data = area::data();
     let hello = Hello {
         kind: HELLO,

@@ -360,3 +360,60 @@ fn a_job_survives_anything_else_that_a_process_says() {
 fn seed() -> Option<u64> {
     std::env::var("PLEAT_FUZZ_SEED").ok()?.parse().ok()
 }
+
+/// Lines of this name in the status of every thread of a process, the agent's last.
+fn of_threads(pid: i32, name: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let text = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let line = line
+            .unwrap_or_default()
+            .trim_start_matches(':')
+            .trim()
+            .to_owned();
+        match text.starts_with("Name:\tpleat-agent\n") {
+            true => lines.push(line),
+            false => lines.insert(0, line),
+        }
+    }
+    lines
+}
+
+#[test]
+fn a_program_that_gives_up_root_keeps_no_thread_that_has_not() {
+    let Some(scene) = Scene::as_root() else {
+        return;
+    };
+    // With 64 MiB it is managed before, with one it never is.
+    for mib in ["64", "1"] {
+        let job = scene.machine.job(&scene.hostile).budget(BUDGET);
+        let running = job.args(["drop", "-", mib, "4"]).spawn();
+        running.wait_for_output("filled");
+        let is_it = |pid: &i32| {
+            of_threads(*pid, "Name")
+                .first()
+                .is_some_and(|name| name == "hostile")
+        };
+        let program = running
+            .descendants()
+            .into_iter()
+            .find(is_it)
+            .expect("it runs");
+        let effective = of_threads(program, "CapEff");
+        assert_eq!(effective.len(), 2, "the program and its agent");
+        assert_eq!(effective[1], "0000000000000000", "while it waits");
+        running.wait_for_output("dropped");
+        std::thread::sleep(std::time::Duration::from_millis(800));
+        let nobody = [NOBODY; 4].join("\t");
+        assert_eq!(of_threads(program, "Uid"), [nobody.clone(), nobody.clone()]);
+        assert_eq!(of_threads(program, "Gid"), [nobody.clone(), nobody]);
+        assert_eq!(of_threads(program, "Groups"), ["", ""]);
+        assert_eq!(of_threads(program, "CapPrm")[1], "0000000000000000");
+        running.wait().expect_success();
+    }
+}

@@ -6,6 +6,7 @@
 //! and therefore sampled.
 
 use crate::shared::{Link, Shared};
+use crate::supervisor::users::Users;
 use crate::unknown::Unknown;
 use pleat_sys::channel::Channel;
 use pleat_sys::keeper::Keeper;
@@ -69,6 +70,8 @@ pub struct Process {
     pub claim: Option<Arc<Link>>,
     /// Since when its agent runs ahead of others to get ready.
     pub hurried: Option<Instant>,
+    /// Whose it is, as far as its agent follows.
+    pub users: Users,
     /// It came by a fork without exec, or its child did.
     pub shares: bool,
     /// Anonymous bytes at the last look.
@@ -156,6 +159,7 @@ impl Census {
             agent: (0, [(0, 0); 2]),
             claim: None,
             hurried: None,
+            users: Users::default(),
             shares: false,
             anon_bytes: 0,
             unknown: Unknown::default(),

@@ -58,5 +58,7 @@ unsafe impl Plain for pleat_wire::message::FileRequest {}
 unsafe impl Plain for pleat_wire::message::FileAnswer {}
 // SAFETY: two u32, and items of three u64 and two u32.
 unsafe impl Plain for pleat_wire::message::Replace {}
+// SAFETY: u32 alone.
+unsafe impl Plain for pleat_wire::message::Shed {}
 // SAFETY: a u32 and an i32.
 unsafe impl Plain for pleat_wire::message::Word {}

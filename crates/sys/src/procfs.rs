@@ -4,12 +4,14 @@
 //! them come from the programs themselves, so every parser takes any bytes and answers with an error
 //! rather than a guess. A process that has ended shows as `NotFound` or ESRCH.
 
+mod credentials;
 mod flags;
 mod maps;
 mod memory;
 mod pagemap;
 mod process;
 
+pub use credentials::{credentials, is_in_our_user_namespace, Credentials};
 pub use flags::{has_userfaultfd, wiped_on_fork};
 pub use maps::{
     has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping, MappingKind,

@@ -236,6 +236,30 @@ pub const THAW: u32 = 16;
 /// answer. The control page says the same, a little earlier.
 pub const FOLLOWED: u32 = 19;
 
+/// Supervisor to agent: a [`Shed`]. Has no answer.
+pub const SHED: u32 = 20;
+
+/// Most further groups in one [`Shed`].
+pub const SHED_GROUPS_MAX: usize = 32;
+/// Instead of a number of groups: they are to stay as they are.
+pub const SHED_KEEPS_GROUPS: u32 = u32::MAX;
+
+/// "Your program has become these users and groups, and cannot go back: become them, too, and keep no capability."
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shed {
+    /// [`SHED`].
+    pub kind: u32,
+    /// How many of `more` count, or [`SHED_KEEPS_GROUPS`].
+    pub more_count: u32,
+    /// Real, effective and saved.
+    pub users: [u32; 3],
+    /// The same.
+    pub groups: [u32; 3],
+    /// Further groups.
+    pub more: [u32; SHED_GROUPS_MAX],
+}
+
 /// A message that says no more than its kind, or how it ended.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

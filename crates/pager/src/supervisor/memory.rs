@@ -280,6 +280,7 @@ impl Supervisor<'_> {
             }
         }
         self.part_users();
+        self.follow_users();
         let mut names = Vec::new();
         for (pid, process) in &mut self.census.processes {
             let is_stray = matches!(process.stage, Stage::Silent)

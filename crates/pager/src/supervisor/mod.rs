@@ -11,6 +11,7 @@ mod memory;
 mod preparing;
 mod trust;
 mod unmanaged;
+pub(crate) mod users;
 
 use crate::census::{Census, Stage};
 use crate::cgroup::Gauge;
