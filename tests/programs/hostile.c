@@ -215,6 +215,8 @@ static int idle(int count, double seconds) {
 /* ---- misbehaving once it is managed */
 
 static volatile uint32_t *control;
+/* It gets managed without anything that should keep it from that. */
+static int is_plain;
 /* Gets managed by the rules; the connection, or -1. */
 static int get_managed(int ms) {
     memset(memory(4 << 20), 5, 4 << 20);
@@ -231,9 +233,20 @@ static int get_managed(int ms) {
     /* It must not become smaller, and what is taken out of it is filled again. */
     if (ftruncate(fd, 0) == 0 || ftruncate(fd, 1000 * PAGE) == 0) printf("RESIZED\n"), _exit(8);
     if (draw(4) == 0) fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (1 + frames) * PAGE);
-    struct prepared p = {PREPARED, 0, 0, 0, (uint64_t)area, draw(4) ? (uint64_t)memory(64 * PAGE) : draw(0)};
+    struct prepared p = {PREPARED, 0, 0, 0, (uint64_t)area, is_plain || draw(4) ? (uint64_t)memory(64 * PAGE) : draw(0)};
     say(s, &p, sizeof p, &uffd, 1);
     return s;
+}
+/* Is managed, keeps its own lock, and forks. */
+static int keep_lock(double seconds) {
+    is_plain = 1;
+    int s = get_managed(20000);
+    if (s < 0) return 3;
+    pause_ms(300), control[0] = 2;
+    printf("kept\n"), fflush(stdout);
+    if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) syscall(SYS_exit_group, 0);
+    for (double until = now() + seconds; now() < until;) pause_ms(50);
+    return 0;
 }
 static void misbehave(int ms) {
     char bytes[4096];
@@ -306,7 +319,7 @@ static int fuzz(uint64_t seed, double seconds) {
         if (draw(2) && count < 64) held[count++] = s; else close(s);
         if (count == 64) while (count > 32) close(held[--count]);
     }
-    /* One that keeps its lock waits for ever, if it forks. */
+    /* One that keeps its lock waits for seconds, if it forks. */
     for (int i = 0; i < count_born; i++) kill(born[i], SIGKILL);
     while (wait(0) > 0) {}
     printf("said %ld\n", said);
@@ -342,6 +355,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "secret")) return read_secret(arg[0], atoi(arg[1]));
     if (!strcmp(mode, "forge")) return forge(atof(arg[0]));
     if (!strcmp(mode, "drop")) return drop(atoi(arg[0]), atof(arg[1]));
+    if (!strcmp(mode, "lock")) return keep_lock(atof(arg[0]));
     if (!strcmp(mode, "idle")) return idle(atoi(arg[0]), atof(arg[1]));
     if (!strcmp(mode, "fuzz")) return fuzz(atoll(arg[0]), atof(arg[1]));
     if (!strcmp(mode, "victim")) return victim(atof(arg[0]));

@@ -361,6 +361,24 @@ fn seed() -> Option<u64> {
     std::env::var("PLEAT_FUZZ_SEED").ok()?.parse().ok()
 }
 
+#[test]
+fn who_keeps_its_own_lock_is_ended_and_holds_up_nobody() {
+    let Some(scene) = Scene::as_root() else {
+        return;
+    };
+    let start = std::time::Instant::now();
+    let outcome = scene
+        .honest_beside(r#"env -u LD_PRELOAD "$HOSTILE" lock - 90"#, 6)
+        .run();
+    unharmed(&outcome);
+    let stderr = &outcome.stderr;
+    assert!(stderr.contains("lock is not let go"), "{stderr}");
+    // It, and the child whose memory nobody can vouch for.
+    assert_eq!(counter(&outcome, "ended_processes"), 2, "{stderr}");
+    let took = start.elapsed().as_secs();
+    assert!(took < 60, "its job took {took} s");
+}
+
 /// Lines of this name in the status of every thread of a process, the agent's last.
 fn of_threads(pid: i32, name: &str) -> Vec<String> {
     let mut lines = Vec::new();

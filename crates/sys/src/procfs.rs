@@ -10,6 +10,7 @@ mod maps;
 mod memory;
 mod pagemap;
 mod process;
+mod state;
 
 pub use credentials::{credentials, is_in_our_user_namespace, Credentials};
 pub use flags::{has_userfaultfd, wiped_on_fork};
@@ -24,6 +25,7 @@ pub use process::{
     shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread, CpuTimeReader,
     LastCpuReader, Limits, Status, ThreadTimes,
 };
+pub use state::{state, State};
 
 use std::io;
 use std::str::FromStr;

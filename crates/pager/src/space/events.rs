@@ -2,11 +2,13 @@
 
 use super::faults::Fault;
 use super::misconduct::condemn_child;
+use super::patience::Patience;
 use super::{Ended, Space};
 use crate::shared::lock;
 use pleat_sys::process::{readable, wait};
 use pleat_types::{PageNo, PageRange};
 use pleat_wire::uffd::Message;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -20,10 +22,19 @@ impl Space {
         let mut fresh = Vec::new();
         let uffd = &self.link.uffd;
         let ring = self.agent.as_ref().map(|agent| &agent.slots.ring);
-        if let Some(ring) = ring {
-            let give_up = || uffd.is_dead() || self.shared.is_over();
+        if let Some(agent) = &self.agent {
+            let patience = Patience::for_lock();
+            let pid = self.link.pid.load(Ordering::Acquire);
+            let is_kept = Cell::new(false);
+            let give_up = || {
+                let is_gone = uffd.is_dead() || self.shared.is_over();
+                is_kept.set(!is_gone && patience.is_exhausted(agent, pid));
+                is_gone || is_kept.get()
+            };
             // Given up, the lock is a dead agent's, who moves no page any more.
-            ring.lock(&give_up);
+            if !agent.slots.ring.lock(&give_up) && is_kept.get() {
+                return Err(self.breach("its lock is not let go"));
+            }
         }
         let result = uffd.read(&mut fresh);
         if let Some(ring) = ring {
@@ -109,13 +120,15 @@ impl Space {
     /// Waits until no command is under way or being made; commands are held back, and the one under
     /// way finds another generation, so this takes microseconds (rule 5).
     fn await_commands(&mut self) -> Result<(), Ended> {
+        let patience = Patience::for_answer();
         loop {
-            {
+            let is_sent = {
                 let take = lock(&self.link.take);
                 if !take.reserved && take.in_flight.is_empty() {
                     return Ok(());
                 }
-            }
+                !take.in_flight.is_empty()
+            };
             let agent = self.agent.as_ref().map_or(-1, |a| a.channel.as_raw_fd());
             let uffd = self.link.uffd.as_raw_fd();
             wait(
@@ -126,6 +139,11 @@ impl Space {
             self.gather()?;
             if self.shared.is_over() {
                 return Err(Ended);
+            }
+            let pid = self.link.pid.load(Ordering::Acquire);
+            let agent = self.agent.as_ref().filter(|_| is_sent);
+            if agent.is_some_and(|agent| patience.is_exhausted(agent, pid)) {
+                return Err(self.breach("a command is not answered"));
             }
             if self.agent_gone || self.link.uffd.is_dead() {
                 return self.bury_commands();

@@ -34,6 +34,7 @@ mod misconduct;
 mod neighbours;
 mod newborn;
 mod origins;
+mod patience;
 pub(crate) mod reads;
 mod shut_in;
 mod sleepers;
