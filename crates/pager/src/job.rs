@@ -194,6 +194,7 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
             have: job.budget_bytes,
         });
     }
+    check_swap_max(job)?;
     let start = Instant::now();
     keep_heap_small();
     let signals = Signals::collect(&[
@@ -262,6 +263,19 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     });
     keeper.dismiss();
     result
+}
+
+/// A swap file that has no room for what is written at once takes nothing, and the job would wait for it.
+fn check_swap_max(job: &Job) -> Result<(), RunError> {
+    let need = u64::from(job.preset.cluster_bytes(job.budget_bytes));
+    match job.swap.as_ref().and_then(|swap| swap.max_bytes) {
+        Some(max) if max < need => Err(RunError::Mistake(format!(
+            "--swap-max {max} is less than the {} KiB that are written at once; give at least {}K, or --no-swap",
+            need >> 10,
+            need >> 10
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Makes everything the threads share, starts the companions, and the program last.

@@ -38,8 +38,8 @@ impl Supervisor<'_> {
             (Some(_), Some(error)) => error,
             (Some(swap), None) => match swap.max_bytes {
                 Some(max) => format!(
-                    "the swap file is full at --swap-max {} MiB; raise that, or --memory",
-                    max >> 20
+                    "the swap file is full at --swap-max {} KiB; raise that, or --memory",
+                    max >> 10
                 ),
                 None => "raise --memory".into(),
             },
@@ -83,7 +83,8 @@ impl Supervisor<'_> {
         self.warn(&format!(
             "{} of --memory {} MiB are in use by what cannot be folded{most}; the rest has next to no \
              memory and waits for pages {faults_per_s} times a second: raise --memory",
-            unfoldable >> 20,
+            // The account runs ahead of what is there, where processes share memory since a fork.
+            unfoldable.min(budget) >> 20,
             budget >> 20
         ));
     }
