@@ -16,15 +16,18 @@ build: tools
 
 # Installs what `make` built; builds it only when it is not there, so that `sudo make install` needs
 # no Rust toolchain in root's PATH and leaves no files of root's in the build tree.
-install: $(RELEASE)/pleat $(RELEASE)/libpleat_agent.so
+# `pleat setup`, as root, gives the helper its capabilities.
+install: $(RELEASE)/pleat $(RELEASE)/libpleat_agent.so $(RELEASE)/pleat-helper
 	install -D -m 755 $(RELEASE)/pleat $(DESTDIR)$(PREFIX)/bin/pleat
 	install -D -m 755 $(RELEASE)/libpleat_agent.so $(DESTDIR)$(PREFIX)/lib/pleat/libpleat_agent.so
+	install -D -m 755 $(RELEASE)/pleat-helper $(DESTDIR)$(PREFIX)/lib/pleat/pleat-helper
 
-$(RELEASE)/pleat $(RELEASE)/libpleat_agent.so:
+$(RELEASE)/pleat $(RELEASE)/libpleat_agent.so $(RELEASE)/pleat-helper:
 	$(MAKE) build
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/pleat $(DESTDIR)$(PREFIX)/lib/pleat/libpleat_agent.so
+	rm -f $(DESTDIR)$(PREFIX)/lib/pleat/pleat-helper
 
 demo: build
 	demo/demo.sh $(RELEASE)/pleat

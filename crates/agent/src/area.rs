@@ -9,9 +9,10 @@
 //! supervisor whose userfaultfd that is.
 
 use crate::raw::{self, Errno};
+use crate::serve;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use pleat_wire::message::{DOORBELLS, DOORBELL_KINDS, DOORBELL_PAGES, TAKE_MAX};
-use pleat_wire::PAGE;
+use pleat_wire::message::{Token, DOORBELLS, DOORBELL_KINDS, DOORBELL_PAGES, TAKE_MAX};
+use pleat_wire::{control, PAGE};
 use syscalls::Sysno;
 
 const STACK: usize = 16 * PAGE;
@@ -46,8 +47,11 @@ pub fn data() -> (usize, usize) {
 /// Doorbells touched so far, by kind.
 static TOUCHED: [AtomicUsize; DOORBELL_KINDS] = [const { AtomicUsize::new(0) }; DOORBELL_KINDS];
 
-/// Address of the beacon page; 0 before the first pressure.
+/// Address of the beacon page; 0 before the first pressure, and until the supervisor hears of it.
 static BEACON: AtomicUsize = AtomicUsize::new(0);
+
+/// The same, from when there is one.
+static DARK: AtomicUsize = AtomicUsize::new(0);
 
 /// Where the agent's memory is.
 #[derive(Clone, Copy)]
@@ -150,22 +154,37 @@ pub fn ring(doorbell: Doorbell) {
     unsafe { core::ptr::read_volatile((first + touched % DOORBELL_PAGES * PAGE) as *const u8) };
 }
 
-/// From now on forked children announce themselves by reading the beacon.
-pub fn light_beacon(page: usize) {
-    BEACON.store(page, Ordering::Release);
+/// Notes where the beacon is that the supervisor is to register.
+pub fn note_beacon(page: usize) {
+    DARK.store(page, Ordering::Release);
+}
+
+/// From now on forked children announce themselves by reading the beacon. `forks`: they are reported.
+pub fn light_beacon(forks: bool) {
+    FORK_EVENTS.store(forks, Ordering::Release);
+    BEACON.store(DARK.load(Ordering::Acquire), Ordering::Release);
+}
+
+/// Lights the beacon if the supervisor follows the process by now, though the agent has not heard yet. For threads
+/// of the program that are about to do what the supervisor would miss.
+pub fn light_if_followed() {
+    if is_managed() {
+        return;
+    }
+    match serve::followed() {
+        control::FOLLOWED_WITH_FORKS => light_beacon(true),
+        control::FOLLOWED_WITHOUT_FORKS => light_beacon(false),
+        _ => {}
+    }
 }
 
 /// Whether the kernel reports this process's forks to the supervisor.
 static FORK_EVENTS: AtomicBool = AtomicBool::new(true);
 
-/// Notes whether forks are reported.
-pub fn set_fork_events(reported: bool) {
-    FORK_EVENTS.store(reported, Ordering::Release);
-}
-
 /// Whether this process may fork: not while memory of it may be away and the child could not be
 /// served.
 pub fn may_fork() -> bool {
+    light_if_followed();
     !is_managed() || FORK_EVENTS.load(Ordering::Acquire)
 }
 
@@ -174,16 +193,21 @@ pub fn is_managed() -> bool {
     BEACON.load(Ordering::Acquire) != 0
 }
 
-/// In a forked child: lets the supervisor name the userfaultfd that is ours. The kernel wiped the page
-/// at the fork, so reading it waits until the supervisor has put the name there.
-pub fn read_beacon() -> u32 {
+/// In a forked child: lets the supervisor say by which token this memory is claimed. The kernel wiped the
+/// page at the fork, so reading it waits until the supervisor has put the token there. It does not stay: who
+/// comes to see this memory later finds nothing to claim it by.
+pub fn read_beacon() -> Token {
     let page = BEACON.load(Ordering::Acquire);
     TOUCHED
         .iter()
         .for_each(|touched| touched.store(0, Ordering::Release));
     match page {
-        0 => 0,
-        // SAFETY: the beacon stays mapped for the life of the process.
-        page => unsafe { core::ptr::read_volatile(page as *const u32) },
+        0 => [0; 2],
+        // SAFETY: the beacon stays mapped for the life of the process, and is the agent's own.
+        page => unsafe {
+            let token = core::ptr::read_volatile(page as *const Token);
+            core::ptr::write_volatile(page as *mut Token, [0; 2]);
+            token
+        },
     }
 }

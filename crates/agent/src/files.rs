@@ -313,6 +313,6 @@ fn ask(
     let bytes = (&raw mut answer).cast();
     let size = core::mem::size_of::<FileAnswer>();
     // SAFETY: the answer has room for `size` bytes and is made of integers.
-    let (got, descriptor) = unsafe { serve::receive(socket, bytes, size) }?;
-    (got == size && answer.kind == FILE_ANSWER).then_some((answer.yes == 1, descriptor))
+    let (got, descriptors) = unsafe { serve::receive(socket, bytes, size) }?;
+    (got == size && answer.kind == FILE_ANSWER).then_some((answer.yes == 1, descriptors[0]))
 }

@@ -214,6 +214,7 @@ fn announce(address: usize, len: usize, protection: c_int) {
     if !area::is_managed() && is_writable && len >= start::ask_from() {
         files::announce_memory(address, len);
     }
+    area::light_if_followed();
     if area::is_managed() {
         area::ring(area::Doorbell::Mapping);
     }

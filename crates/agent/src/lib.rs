@@ -12,9 +12,11 @@
 #![cfg_attr(not(test), no_std)]
 
 mod area;
+mod credentials;
 mod files;
 mod frozen;
 mod interpose;
+mod prepare;
 mod raw;
 mod serve;
 mod start;

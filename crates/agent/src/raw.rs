@@ -3,6 +3,7 @@
 //! The agent thread shares another thread's thread-local storage (see `start`), so anything that
 //! sets errno would write into that thread's.
 
+use crate::credentials::{self, Rights};
 use core::sync::atomic::{AtomicU32, Ordering};
 use pleat_wire::control;
 use syscalls::{raw, Sysno};
@@ -199,7 +200,8 @@ pub fn complain(message: &[u8]) {
     // SAFETY: the path is zero-terminated and the message is a valid slice.
     unsafe {
         let at = libc::AT_FDCWD as usize;
-        if let Ok(fd) = call(Sysno::openat, [at, path.as_ptr() as usize, flags, 0, 0, 0]) {
+        let arguments = [at, path.as_ptr() as usize, flags, 0, 0, 0];
+        if let Ok(fd) = credentials::with(Rights::FILES, || call(Sysno::openat, arguments)) {
             let _ = call(
                 Sysno::write,
                 [fd, message.as_ptr() as usize, message.len(), 0, 0, 0],

@@ -1,32 +1,21 @@
 //! The agent's life: say hello, obey commands, and end the process when the supervisor is gone.
 
 use crate::area::{self, Area};
+use crate::credentials::{self, Rights};
+use crate::prepare::{self, Given, Tools};
 use crate::raw::{self, Errno};
 use crate::{frozen, take};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use pleat_wire::control::{Control, WIPED_MAX};
-use pleat_wire::message::{self, Guard, Hello, Prepare, Prepared, Replace, Take, Word, PACKET_MAX};
-use pleat_wire::{uffd, PAGE};
+use pleat_wire::control::{self, Control, WIPED_MAX};
+use pleat_wire::message::{
+    self, Guard, Hello, Prepare, Prepared, Replace, Shed, Take, Word, PACKET_MAX,
+};
 use syscalls::Sysno;
 
-/// What a prepared agent works with.
-pub struct Tools {
-    /// The process's userfaultfd. Kept open even where unused: while any copy is open, no absent
-    /// page can read as zeros.
-    pub uffd: i32,
-    /// A second userfaultfd without events, for the outbox.
-    pub outbox_uffd: i32,
-    /// The shared control page, followed by the ring.
-    pub control: *const Control,
-    /// The agent's memory.
-    pub area: Area,
-    /// See [`Prepare`]; 0: take-aways are not timed.
-    pub slow_ticks: u64,
-    /// The beacon page.
-    beacon: usize,
-    /// Forks are reported by the kernel.
-    fork_events: bool,
-}
+/// Most descriptors that come with one packet.
+pub const DESCRIPTORS_MAX: usize = 4;
+/// Those that came with a packet, in their order.
+pub type Descriptors = [Option<i32>; DESCRIPTORS_MAX];
 
 /// Ranges under MADV_WIPEONFORK noted so far, also before there is a control page.
 static WIPED: [[AtomicU64; 2]; WIPED_MAX] =
@@ -34,17 +23,17 @@ static WIPED: [[AtomicU64; 2]; WIPED_MAX] =
 static WIPED_COUNT: AtomicU32 = AtomicU32::new(0);
 static CONTROL: AtomicUsize = AtomicUsize::new(0);
 
-/// 1 when the agent is ready for commands, 2 when it never will be.
+/// 1 when the agent is ready for commands, or the supervisor was told that it never will be.
 static READY: AtomicU32 = AtomicU32::new(0);
 /// How long a forked child waits for its agent at most: a supervisor that is so slow does not come.
 const READY_WAIT_MS: usize = 20_000;
 
-/// Waits until the agent is ready for commands; `false` when it never will be.
+/// Waits until the supervisor knows where it stands with the agent; `false` when that never comes.
 pub fn await_ready() -> bool {
     for _ in 0..READY_WAIT_MS / 100 {
         match READY.load(Ordering::Acquire) {
             0 => raw::wait_while(&READY, 0, 100),
-            ready => return ready == 1,
+            _ => return true,
         }
     }
     false
@@ -91,18 +80,33 @@ fn publish_wiped() {
         .store(WIPED_COUNT.load(Ordering::Acquire), Ordering::Release);
 }
 
-/// Serves until the process ends.
+/// From now on ranges are noted in the control page, and the supervisor's word is looked for there.
+pub fn note_control(control: *const Control) {
+    CONTROL.store(control as usize, Ordering::Release);
+    publish_wiped();
+}
+
+/// What the supervisor says in the control page about following this process.
+pub fn followed() -> u32 {
+    match CONTROL.load(Ordering::Acquire) as *const Control {
+        control if control.is_null() => control::NOT_FOLLOWED,
+        // SAFETY: CONTROL is set once the page is mapped, and it stays mapped for the process's life.
+        control => unsafe { &*control }.followed.load(Ordering::Acquire),
+    }
+}
+
+/// Serves until the process ends, or cannot be managed.
 pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
     send(socket, hello, &[]);
     let mut tools: Option<Tools> = None;
     let mut packet = Packet::new();
     loop {
-        let fd = packet.receive(socket);
+        let descriptors = packet.receive(socket, tools.is_none());
         match packet.kind() {
             message::PREPARE if tools.is_none() => {
                 let command: Prepare = packet.read();
-                tools = prepare(socket, area, &command, fd);
-                READY.store(if tools.is_some() { 1 } else { 2 }, Ordering::Release);
+                tools = prepare(socket, area, &command, descriptors);
+                READY.store(1, Ordering::Release);
                 raw::wake_all(&READY);
                 // What has been urgent is to become ready, before memory is full.
                 raw::set_nice(0);
@@ -117,12 +121,20 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
             message::FREEZE => done(socket, frozen::freeze()),
             message::REPLACE => {
                 let command: Replace = packet.read();
-                let file = fd.ok_or(libc::EBADF);
+                let file = descriptors[0].ok_or(libc::EBADF);
                 done(socket, file.and_then(|fd| frozen::replace(&command, fd)));
-                fd.into_iter().for_each(raw::close);
+                descriptors.into_iter().flatten().for_each(raw::close);
             }
             message::THAW => frozen::thaw(),
-            message::RELEASE if tools.is_none() => raw::end_thread(),
+            message::SHED => shed(&packet.read()),
+            message::FOLLOWED => {
+                area::light_beacon(followed() != control::FOLLOWED_WITHOUT_FORKS);
+            }
+            message::RELEASE if tools.is_none() || !area::is_managed() => {
+                // Nothing is registered, or only what nobody else uses; or what a fork left this process is served
+                // without an agent. The thread's table goes with it.
+                leave()
+            }
             _ => raw::die(b"pleat: the agent got a message it does not know; ending the process\n"),
         }
     }
@@ -136,6 +148,27 @@ fn done(socket: i32, result: Result<(), Errno>) {
     send(socket, &answer, &[]);
 }
 
+/// Gives up what the program has given up. An agent that cannot is not to stay.
+fn shed(command: &Shed) {
+    if credentials::shed(command).is_ok() {
+        return;
+    }
+    if area::is_managed() {
+        raw::die(
+            b"pleat: the agent cannot give up the user that this program has given up; ending the process\n",
+        );
+    }
+    leave()
+}
+
+/// Ends the agent, and nothing else. A forked child waits for this.
+fn leave() -> ! {
+    READY.store(2, Ordering::Release);
+    raw::wake_all(&READY);
+    crate::start::forget_agent();
+    raw::end_thread()
+}
+
 /// Without fork events, managed memory is kept from children: one that touches it gets SIGSEGV instead
 /// of zeros. A mapping that is gone meanwhile needs no guard.
 fn guard(command: &Guard) {
@@ -147,18 +180,25 @@ fn guard(command: &Guard) {
     }
 }
 
-fn prepare(socket: i32, area: Area, command: &Prepare, given: Option<i32>) -> Option<Tools> {
+/// Gets ready, and says so, or why not.
+fn prepare(socket: i32, area: Area, command: &Prepare, descriptors: Descriptors) -> Option<Tools> {
     let mut answer = Prepared {
         kind: message::PREPARED,
+        staging: area.staging() as u64,
         ..Prepared::default()
     };
-    match make_tools(area, command, given, &mut answer.step) {
-        Ok((tools, memory)) => {
-            answer.fork_events = u32::from(tools.fork_events);
-            area::set_fork_events(tools.fork_events);
+    let given = Given::of(command, descriptors);
+    let step = &mut answer.step;
+    let made = credentials::with(Rights::USERFAULTFD, || {
+        prepare::make_tools(area, command, &given, step)
+    });
+    match made {
+        Ok(tools) => {
             answer.beacon = tools.beacon as u64;
-            send(socket, &answer, &[tools.uffd, memory]);
-            raw::close(memory);
+            match given.uffd {
+                Some(_) => send(socket, &answer, &[]),
+                None => send(socket, &answer, &[tools.uffd]),
+            }
             Some(tools)
         }
         Err(errno) => {
@@ -169,126 +209,7 @@ fn prepare(socket: i32, area: Area, command: &Prepare, given: Option<i32>) -> Op
     }
 }
 
-pub fn make_tools(
-    area: Area,
-    command: &Prepare,
-    given: Option<i32>,
-    step: &mut u32,
-) -> Result<(Tools, i32), Errno> {
-    let inherited = command.has_uffd != 0;
-    let (main, fork_events) = match given {
-        Some(fd) if inherited => (fd, true),
-        _ => open_main(command.fork_events != 0, step)?,
-    };
-    let outbox_uffd = open_uffd(uffd::FEATURE_MOVE, step)?;
-    *step = message::STEP_MEMORY;
-    let (memory, control) = share_memory(command.ring_frames as usize)?;
-    let beacon = area::beacon()?;
-    *step = message::STEP_REGISTER;
-    register(main, area.staging(), Area::staging_len())?;
-    register(outbox_uffd, area.outbox(), Area::staging_len())?;
-    if !inherited {
-        register(main, beacon, area::BEACON_LEN)?;
-    }
-    CONTROL.store(control as usize, Ordering::Release);
-    publish_wiped();
-    area::light_beacon(beacon);
-    Ok((
-        Tools {
-            uffd: main,
-            outbox_uffd,
-            control,
-            area,
-            slow_ticks: command.slow_ticks,
-            beacon,
-            fork_events,
-        },
-        memory,
-    ))
-}
-
-/// The process's userfaultfd, and whether it reports forks: that takes CAP_SYS_PTRACE.
-fn open_main(fork_events: bool, step: &mut u32) -> Result<(i32, bool), Errno> {
-    if fork_events {
-        match open_uffd(uffd::FEATURES_FOLLOW | uffd::FEATURE_EVENT_FORK, step) {
-            Ok(fd) => return Ok((fd, true)),
-            Err(libc::EPERM) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    open_uffd(uffd::FEATURES_FOLLOW, step).map(|fd| (fd, false))
-}
-
-/// A userfaultfd by the device, else by the system call.
-fn open_uffd(features: u64, step: &mut u32) -> Result<i32, Errno> {
-    *step = message::STEP_USERFAULTFD;
-    let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
-    let path = c"/dev/userfaultfd".as_ptr() as usize;
-    let at = libc::AT_FDCWD as usize;
-    let open_flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
-    // SAFETY: a static path, plain flags, and an ioctl without a pointer.
-    let fd = unsafe {
-        let by_device =
-            raw::call(Sysno::openat, [at, path, open_flags, 0, 0, 0]).and_then(|device| {
-                let made = raw::call(
-                    Sysno::ioctl,
-                    [device, uffd::IOC_NEW as usize, flags, 0, 0, 0],
-                );
-                raw::close(device as i32);
-                made
-            });
-        by_device.or_else(|_| raw::call(Sysno::userfaultfd, [flags, 0, 0, 0, 0, 0]))? as i32
-    };
-    *step = message::STEP_API;
-    let mut api = uffd::Api {
-        api: uffd::API,
-        features,
-        ioctls: 0,
-    };
-    // SAFETY: the structure of this request.
-    unsafe { raw::ioctl(fd, uffd::IOC_API, &mut api) }.inspect_err(|_| raw::close(fd))?;
-    Ok(fd)
-}
-
-fn register(fd: i32, start: usize, len: usize) -> Result<(), Errno> {
-    let mut argument = uffd::Register {
-        range: uffd::Range {
-            start: start as u64,
-            len: len as u64,
-        },
-        mode: uffd::REGISTER_MODE_MISSING,
-        ioctls: 0,
-    };
-    // SAFETY: the structure of this request; the range is the agent's own.
-    unsafe { raw::ioctl(fd, uffd::IOC_REGISTER, &mut argument) }.map(|_| ())
-}
-
-/// The control page and the ring, shared with the supervisor and with no forked child.
-fn share_memory(frames: usize) -> Result<(i32, *const Control), Errno> {
-    let len = (1 + frames) * PAGE;
-    // SAFETY: a static name; the descriptor is ours; the mapping is fresh.
-    unsafe {
-        let name = c"pleat".as_ptr() as usize;
-        let fd = raw::call(
-            Sysno::memfd_create,
-            [
-                name,
-                (libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) as usize,
-                0,
-                0,
-                0,
-                0,
-            ],
-        )?;
-        raw::call(Sysno::ftruncate, [fd, len, 0, 0, 0, 0])?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let start = raw::map(len, protection, libc::MAP_SHARED, fd as i32)?;
-        raw::advise(start, len, libc::MADV_DONTFORK)?;
-        Ok((fd as i32, start as *const Control))
-    }
-}
-
-/// One packet, with room for the largest and for one descriptor.
+/// One packet, with room for the largest and for its descriptors.
 struct Packet {
     bytes: [u64; PACKET_MAX.div_ceil(8)],
     length: usize,
@@ -302,18 +223,27 @@ impl Packet {
         }
     }
 
-    /// Waits for a packet; returns the descriptor that came with it. No supervisor, no process.
-    fn receive(&mut self, socket: i32) -> Option<i32> {
+    /// Waits for a packet; returns the descriptors that came with it. No supervisor, no process.
+    ///
+    /// A supervisor that turns a process away does not hear what was said. The kernel tells that (ECONNRESET)
+    /// before it hands out what it has said itself, so where that may be it is asked `twice`.
+    fn receive(&mut self, socket: i32, twice: bool) -> Descriptors {
         // SAFETY: the buffer is of that size.
-        let got = unsafe { receive(socket, self.bytes.as_mut_ptr().cast(), PACKET_MAX) };
-        let Some((length, descriptor)) = got.filter(|(length, _)| *length >= 4) else {
+        let receive =
+            |bytes: &mut [u64]| unsafe { receive(socket, bytes.as_mut_ptr().cast(), PACKET_MAX) };
+        let got = receive(&mut self.bytes);
+        let got = match got {
+            None if twice => receive(&mut self.bytes),
+            got => got,
+        };
+        let Some((length, descriptors)) = got.filter(|(length, _)| *length >= 4) else {
             raw::die(
                 b"pleat: the supervisor is gone, and memory of this process with it; \
                   ending the process\n",
             );
         };
         self.length = length;
-        descriptor
+        descriptors
     }
 
     fn kind(&self) -> u32 {
@@ -333,12 +263,11 @@ impl Packet {
     }
 }
 
-/// Waits for a packet, and the descriptor that comes with it if there is one; `None` when the other side
-/// is gone.
+/// Waits for a packet, and the descriptors that come with it; `None` when the other side is gone.
 ///
 /// # Safety
 /// `bytes` points to `size` writable bytes, for which any value is valid.
-pub unsafe fn receive(socket: i32, bytes: *mut u8, size: usize) -> Option<(usize, Option<i32>)> {
+pub unsafe fn receive(socket: i32, bytes: *mut u8, size: usize) -> Option<(usize, Descriptors)> {
     let mut part = libc::iovec {
         iov_base: bytes.cast(),
         iov_len: size,
@@ -361,11 +290,15 @@ pub unsafe fn receive(socket: i32, bytes: *mut u8, size: usize) -> Option<(usize
             }
         }
     };
-    let descriptor = 16; // after struct cmsghdr
-    Some((
-        length,
-        (used >= descriptor + 4).then(|| space[2] as u32 as i32),
-    ))
+    let first = 16; // after struct cmsghdr
+    let count = used.saturating_sub(first) / 4;
+    let mut descriptors = [None; DESCRIPTORS_MAX];
+    for (at, place) in descriptors.iter_mut().enumerate() {
+        // The kernel rounds the length up to eight bytes; the header has it to the byte.
+        let is_there = at < count && first + 4 * (at + 1) <= space[0] as usize;
+        *place = is_there.then(|| (space[2 + at / 2] >> (32 * (at % 2))) as u32 as i32);
+    }
+    Some((length, descriptors))
 }
 
 /// Sends one packet with descriptors; a supervisor that is gone is noticed by the next receive.

@@ -2,7 +2,7 @@
 
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
-use crate::{interpose, serve, threads};
+use crate::{credentials, interpose, serve, threads};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
@@ -28,7 +28,7 @@ static FORKED: AtomicU32 = AtomicU32::new(0);
 /// The agent's thread id: it names this address space to the supervisor.
 static THREAD: AtomicI32 = AtomicI32::new(0);
 /// What the beacon said, in a forked child.
-static TOKEN: AtomicU32 = AtomicU32::new(0);
+static TOKEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 #[used]
 #[link_section = ".init_array"]
@@ -73,13 +73,15 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    TOKEN.store(area::read_beacon(), Ordering::Release);
+    for (to, from) in TOKEN.iter().zip(area::read_beacon()) {
+        to.store(from, Ordering::Release);
+    }
     serve::forget_parent();
     THREAD.store(0, Ordering::Release);
     let started = connect_and_start(1);
     // Until the agent is ready nothing of this process can be taken away, and its faults are answered
-    // over the budget: the program is not to run before. And if it cannot be ready, the supervisor is
-    // gone, and with it what the parent had away.
+    // over the budget: the program is not to run before, unless it cannot be ready at all, and the supervisor knows
+    // that. If there is no agent, the supervisor is gone, and with it what the parent had away.
     if area::is_managed() && !(started && serve::await_ready()) {
         raw::die(b"pleat: a forked child cannot reach the supervisor; ending the process\n");
     }
@@ -153,6 +155,11 @@ fn connect_and_start(forked: u32) -> bool {
     true
 }
 
+/// The supervisor does not serve this process: it is asked nothing more.
+pub fn forget_agent() {
+    THREAD.store(0, Ordering::Release);
+}
+
 /// The agent's thread id; 0 while there is none.
 pub fn agent_thread() -> i32 {
     THREAD.load(Ordering::Acquire)
@@ -224,6 +231,7 @@ extern "C" fn run(_: *mut c_void) -> c_int {
     };
     // Until it is ready; see `serve`. Refused to ordinary users.
     raw::set_nice(-20);
+    credentials::put_aside();
     let data = area::data();
     let hello = Hello {
         kind: HELLO,
@@ -231,7 +239,9 @@ extern "C" fn run(_: *mut c_void) -> c_int {
         pid: raw::process(),
         agent_thread: thread,
         forked: FORKED.load(Ordering::Acquire),
-        token: TOKEN.load(Ordering::Acquire),
+        reserved: 0,
+        // Told once, to the supervisor alone.
+        token: [0, 1].map(|half: usize| TOKEN[half].swap(0, Ordering::AcqRel)),
         area_start: area.start as u64,
         area_end: area.end() as u64,
         data_start: data.0 as u64,

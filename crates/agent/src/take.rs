@@ -9,8 +9,8 @@
 //! copy is 0.15 us and the rest TLB flushes.
 
 use crate::area::Area;
+use crate::prepare::Tools;
 use crate::raw;
-use crate::serve::Tools;
 use crate::threads;
 use crate::timer::Timer;
 use core::sync::atomic::Ordering;
@@ -181,6 +181,8 @@ fn move_run(
         libc::EAGAIN => Moved::Stale,
         libc::ENOENT => Moved::Failed(message::GONE),
         libc::EINVAL => Moved::Failed(message::UNMOVABLE),
+        // No answer of the kernel's to this request.
+        libc::EPERM | libc::EACCES | libc::ENOSYS => Moved::Failed(message::FORBIDDEN),
         _ => Moved::Failed(message::BUSY),
     }
 }

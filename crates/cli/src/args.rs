@@ -59,6 +59,18 @@ Exit status:
   127 when it does not exist; 2 for a mistake on the command line; 125 when pleat itself
   failed or had to stop the job.";
 
+const SETUP_EXAMPLES: &str = "\
+Examples:
+  Let the members of the group pleat, and make alice one:
+      sudo pleat setup
+      sudo usermod -aG pleat alice
+  Take it back:
+      sudo pleat setup --undo
+
+The program pleat-helper gets the capabilities CAP_SYS_PTRACE and CAP_DAC_OVERRIDE, and only the group may
+execute it. It opens /dev/userfaultfd, and asks the kernel to report forks, for processes of its caller;
+docs/setup.md says what a member of the group gains by that.";
+
 const BENCH_EXAMPLES: &str = "\
 Examples:
   pleat bench dump 4711 /tmp/mine.pages
@@ -124,6 +136,9 @@ pub enum Command {
     Mount(MountArgs),
     /// Show what this machine allows, and how to mend what is missing
     Doctor,
+    /// Let ordinary users of this machine run programs as root can (once, as root)
+    #[command(after_help = SETUP_EXAMPLES)]
+    Setup(SetupArgs),
     /// Measure codecs and swap files on pages of your own
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(Bench),
@@ -139,6 +154,18 @@ pub enum Command {
     /// Simulate a workload under several presets, on a machine of your choice
     #[command(after_help = sim::examples())]
     Sim(SimArgs),
+}
+
+/// The flags of `pleat setup`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SetupArgs {
+    /// Who may use the helper; the group is made if there is none of this name
+    #[arg(long, value_name = "NAME", default_value = "pleat")]
+    pub group: String,
+
+    /// Take the capabilities from the helper again
+    #[arg(long)]
+    pub undo: bool,
 }
 
 /// What there is to measure, and with what.

@@ -13,6 +13,7 @@ mod bench;
 mod budget;
 mod doctor;
 mod exit;
+mod helper_path;
 mod model;
 mod mount;
 mod mounts;
@@ -24,6 +25,7 @@ mod profile;
 mod record_file;
 mod run;
 mod settings;
+mod setup;
 mod sim;
 mod size;
 mod stats;
@@ -47,6 +49,9 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Doctor,
         }) => doctor::doctor(),
+        Ok(Args {
+            command: Command::Setup(raw),
+        }) => setup::setup(&raw),
         Ok(Args {
             command: Command::Bench(what),
         }) => bench::bench(what),

@@ -23,6 +23,8 @@ pub enum Route {
     Device,
     /// Through userfaultfd(2), which needs CAP_SYS_PTRACE or the sysctl.
     Syscall,
+    /// Through the device, which `pleat-helper` opens.
+    Helper,
 }
 
 /// Both ways failed: the errno of each.
@@ -50,6 +52,31 @@ pub fn open_userfaultfd() -> Result<(OwnedFd, Route), Refusal> {
             syscall_errno: errno(&error),
         }),
     }
+}
+
+/// Whether a seccomp filter kills a process that asks for a userfaultfd: found out by a child, which does. To be called
+/// while this process has one thread.
+pub fn is_killed_for_asking() -> bool {
+    // SAFETY: the child makes one system call by each way and ends without running anything else; the parent waits for
+    // that very child.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                let _ = open_by_syscall(libc::O_CLOEXEC | USER_MODE_ONLY);
+                libc::_exit(0)
+            }
+            child if child > 0 => {
+                let mut status = 0;
+                while libc::waitpid(child, &mut status, 0) < 0 && errno_now() == libc::EINTR {}
+                libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGSYS
+            }
+            _ => false,
+        }
+    }
+}
+
+fn errno_now() -> i32 {
+    errno(&io::Error::last_os_error())
 }
 
 /// Whether the harmless variant of userfaultfd(2), which the kernel grants to everybody, is refused:

@@ -58,7 +58,9 @@ type Prepared = (Settings, Option<StatsFile>, Option<RecordFile>);
 
 /// Finds every mistake of the user, so that nothing has been started when one is reported.
 fn prepare(raw: RunArgs) -> Result<Prepared, (String, Exit)> {
-    let machine = Machine::read().map_err(|error| (error.to_string(), Exit::Failed))?;
+    // What keeps the machine from being read may have a name, and a remedy.
+    let why = |error: std::io::Error| doctor::obstacle().unwrap_or(error.to_string());
+    let machine = Machine::read().map_err(|error| (why(error), Exit::Failed))?;
     let settings =
         Settings::resolve(raw, &machine).map_err(|error| (error.to_string(), Exit::Usage))?;
     let stats = settings.stats.as_deref().map(StatsFile::create).transpose();
@@ -132,6 +134,7 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
         }),
         profile: settings.profile,
         agent,
+        helper: crate::helper_path::find(),
         live: live.then_some(summary::show_live as fn(&pager::Live)),
         quiet: settings.verbosity == Verbosity::Quiet,
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::process::Command;
 
 /// Who may use whom. Dev-dependencies count, except in `pleat-e2e`, which is nothing but tests.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("pleat-types", &[]),
     ("pleat-sys", &["pleat-wire"]),
     ("pleat-wire", &[]),
@@ -26,6 +26,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
         ],
     ),
     ("pleat-agent", &["pleat-wire"]),
+    ("pleat-helper", &["pleat-wire"]),
     // A format and generators; the pager records it, the simulator replays it.
     ("pleat-trace", &["pleat-types"]),
     (

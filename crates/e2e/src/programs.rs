@@ -72,6 +72,18 @@ impl Machine {
         self.compiled(&BUILT, "refused", &[self.program("refused.c")])
     }
 
+    /// The program that attacks pleat's socket, as [`Machine::torture`].
+    pub fn hostile(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "hostile", &[self.program("hostile.c")])
+    }
+
+    /// The program that forbids itself things, as [`Machine::torture`].
+    pub fn shut_in(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "shut_in", &[self.program("shut_in.c")])
+    }
+
     fn compiled(
         &self,
         built: &OnceLock<PathBuf>,

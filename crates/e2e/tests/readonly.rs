@@ -136,13 +136,13 @@ fn files_and_fresh_memory_at_the_same_addresses_are_told_apart() {
 }
 
 #[test]
-fn a_mapping_that_grew_unseen_ends_the_job_and_reads_no_zeros() {
+fn a_mapping_that_grew_unseen_ends_its_process_and_reads_no_zeros() {
     let Some(bench) = Bench::ready("0") else {
         return;
     };
     let job = bench.machine.job(&bench.program).arg("grown");
     let outcome = job.arg(&bench.file).budget(BUDGET).hard_limit().run();
-    outcome.expect_code(125);
+    outcome.expect_code(137);
     assert_eq!(outcome.stdout_text(), "grown\n", "{}", outcome.describe());
     assert!(outcome.stderr.contains("--no-file-maps"));
 }

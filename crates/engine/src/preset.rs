@@ -290,7 +290,7 @@ impl Preset {
     /// A message that names the remedy, when the system refuses the address space.
     pub fn parts(&self, budget_bytes: u64) -> Result<Parts, String> {
         let layout = pleat_store::layout_by_name(&self.layout, budget_bytes)
-            .ok_or("the system refuses address space of twice the budget (see ulimit -v)")?;
+            .ok_or("the system refuses address space of twice the budget: give a smaller --memory, or raise `ulimit -v`")?;
         Ok(Parts {
             layout,
             sizing: pleat_policy::sizing_by_name(&self.sizing)?,

@@ -6,12 +6,15 @@
 //! dear to read and therefore sampled.
 
 use crate::shared::{Link, Shared};
+use crate::supervisor::users::Users;
 use crate::unknown::Unknown;
 use crate::unshared::Unshared;
 use pleat_sys::channel::Channel;
 use pleat_sys::keeper::Keeper;
+use pleat_sys::pidfd;
 use pleat_sys::process;
 use pleat_sys::procfs::{self, MinorFaults, StatmReader};
+use pleat_sys::ring::Ring;
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -36,8 +39,8 @@ const SAMPLE_PAUSE_MIN: Duration = Duration::from_millis(50);
 pub enum Stage {
     /// It has said hello and waits for commands.
     Ready(Channel),
-    /// It has been told to get ready.
-    Preparing(Channel),
+    /// It has been told to get ready, with these things.
+    Preparing(Channel, Lent),
     /// Its agent cannot be made ready; it runs as it is.
     Unmanageable,
     /// A space's thread serves it.
@@ -46,15 +49,30 @@ pub enum Stage {
     Silent,
 }
 
+/// What a process got to be made ready with.
+pub struct Lent {
+    /// Its staging ring.
+    pub ring: Ring,
+    /// It has the userfaultfd that its fork made.
+    pub is_forked: bool,
+}
+
 /// One process of the job.
 pub struct Process {
     statm: StatmReader,
     /// Stands for the process, for signals.
-    pub pidfd: OwnedFd,
+    pub pidfd: Arc<OwnedFd>,
     /// How far it has come.
     pub stage: Stage,
     /// Its agent's thread id and memory.
     pub agent: (i32, [(u64, u64); 2]),
+    /// The space of a forked child that its agent has shown the token of: over this connection, and no other,
+    /// goes the userfaultfd of that memory.
+    pub claim: Option<Arc<Link>>,
+    /// Since when its agent runs ahead of others to get ready.
+    pub hurried: Option<Instant>,
+    /// Whose it is, as far as its agent follows.
+    pub users: Users,
     /// It came by a fork without exec, or its child did.
     pub shares: bool,
     /// Anonymous bytes at the last look.
@@ -121,13 +139,33 @@ impl Census {
         }
     }
 
-    /// Adds a process; `None` when it is gone already.
+    /// Adds a process known by its number, if it is one of the job's; `None` when it is gone already.
     pub fn add(&mut self, pid: i32, stage: Stage, keeper: &Keeper) -> Option<&mut Process> {
+        let pidfd = pidfd::of_descendant(pid, std::process::id() as i32)?;
+        self.add_known(pid, pidfd, stage, keeper)
+    }
+
+    /// Adds a process of the job's; `None` when it is gone already.
+    pub fn add_known(
+        &mut self,
+        pid: i32,
+        pidfd: OwnedFd,
+        stage: Stage,
+        keeper: &Keeper,
+    ) -> Option<&mut Process> {
+        let statm = StatmReader::open(pid).ok()?;
+        // Alive after that was opened: it is this process's.
+        if pidfd::has_ended(&pidfd) {
+            return None;
+        }
         let process = Process {
-            statm: StatmReader::open(pid).ok()?,
-            pidfd: process::pidfd(pid).ok()?,
+            statm,
+            pidfd: Arc::new(pidfd),
             stage,
             agent: (0, [(0, 0); 2]),
+            claim: None,
+            hurried: None,
+            users: Users::default(),
             shares: false,
             anon_bytes: 0,
             unknown: Unknown::default(),

@@ -30,6 +30,8 @@ pub struct Press {
     jobs: Vec<FoldJob>,
     results: Vec<Folded>,
     bytes: Vec<[u8; 4096]>,
+    /// The page being folded.
+    page: Box<Page>,
     /// A page that is compressed again.
     cold: ColdPage,
     /// When this thread let the codec learn.
@@ -47,6 +49,7 @@ impl Press {
             jobs: Vec::with_capacity(BATCH),
             results: Vec::with_capacity(BATCH),
             bytes: vec![[0; 4096]; BATCH],
+            page: Box::new([0; PAGE_SIZE]),
             cold: ColdPage::default(),
             learnt: None,
             buffers: Buffers::default(),
@@ -134,11 +137,14 @@ impl Press {
             // is not what folding costs.
             let cpu = (nth == 0).then(own_cpu_ns);
             let (job, bytes) = (&self.jobs[nth], &mut self.bytes[nth]);
-            let page = job.slots.ring.frame(job.frame);
-            self.results.push(match Press::is_known_raw(shared, job) {
-                true => self.folder.keep(page, bytes),
-                false => self.folder.fold(page, job.kind, bytes),
-            });
+            // A copy: the process may write to its frame meanwhile, and no codec is made for that.
+            job.slots.ring.copy_frame(job.frame, &mut self.page);
+            let page = &*self.page;
+            self.results
+                .push(match Press::is_known_raw(shared, job, page) {
+                    true => self.folder.keep(page, bytes),
+                    false => self.folder.fold(page, job.kind, bytes),
+                });
             clock.lap(EvictionPart::Fold);
             if let Some(cpu) = cpu {
                 let used = Duration::from_nanos(own_cpu_ns() - cpu);
@@ -150,11 +156,11 @@ impl Press {
     }
 
     /// Whether a page came from the swap file, is as it was then, and did not compress before.
-    fn is_known_raw(shared: &Shared, job: &FoldJob) -> bool {
+    fn is_known_raw(shared: &Shared, job: &FoldJob, page: &Page) -> bool {
         let Some((store, was)) = shared.swap.as_ref().zip(job.was) else {
             return false;
         };
-        let is = store.fingerprints.of(job.slots.ring.frame(job.frame));
+        let is = store.fingerprints.of(page);
         shared.engine().compared(job.body, is == was)
     }
 

@@ -16,7 +16,8 @@ use pleat_backing::{Backing, Protection};
 use pleat_codec::Choice;
 use pleat_engine::{Engine, Preset, Settings, Victims};
 use pleat_sys::channel::Listener;
-use pleat_sys::inherited::Inherited;
+use pleat_sys::grant::Grant;
+use pleat_sys::inherited::{raise_descriptor_limit, Inherited};
 use pleat_sys::keeper::Keeper;
 use pleat_sys::process::keep_heap_small;
 use pleat_sys::signals::{self, Signals};
@@ -58,6 +59,8 @@ pub struct Job {
     pub profile: bool,
     /// The agent library.
     pub agent: PathBuf,
+    /// The program that does what takes a privilege, if it is installed.
+    pub helper: Option<PathBuf>,
     /// Called a few times a second.
     pub live: Option<fn(&Live)>,
     /// No warnings.
@@ -162,7 +165,14 @@ pub enum RunError {
 }
 
 fn other(what: &str) -> impl Fn(io::Error) -> RunError + '_ {
-    move |error| RunError::Other(format!("cannot {what}: {error}"))
+    move |error| {
+        let remedy = match error.raw_os_error() {
+            Some(libc::EMFILE) => "; raise `ulimit -n`",
+            Some(libc::EFBIG) => "; raise `ulimit -f`",
+            _ => "",
+        };
+        RunError::Other(format!("cannot {what}: {error}{remedy}"))
+    }
 }
 
 /// Runs a job to its end.
@@ -184,6 +194,7 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
             have: job.budget_bytes,
         });
     }
+    check_swap_max(job)?;
     let start = Instant::now();
     keep_heap_small();
     let signals = Signals::collect(&[
@@ -202,13 +213,16 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     ])
     .map_err(other("collect signals"))?;
     let inherited = Inherited::note();
+    raise_descriptor_limit();
     // Before any thread: these are forked from this process.
     let helpers = companions.iter_mut().map(|companion| companion.fork());
     let helpers: io::Result<Vec<i32>> = helpers.collect();
     let mut helpers = helpers.map_err(other("start a helper"))?;
+    let grant = Grant::find(job.helper.as_deref());
+    helpers.extend(grant.helper());
     let keeper = Keeper::start().map_err(other("start the keeper"))?;
     helpers.push(keeper.pid());
-    let started = start_job(job, &signals, inherited, companions);
+    let started = start_job(job, &signals, inherited, grant, companions);
     if started.is_err() {
         dismiss(companions);
     }
@@ -251,16 +265,30 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     result
 }
 
+/// A swap file that has no room for what is written at once takes nothing, and the job would wait for it.
+fn check_swap_max(job: &Job) -> Result<(), RunError> {
+    let need = u64::from(job.preset.cluster_bytes(job.budget_bytes));
+    match job.swap.as_ref().and_then(|swap| swap.max_bytes) {
+        Some(max) if max < need => Err(RunError::Mistake(format!(
+            "--swap-max {max} is less than the {} KiB that are written at once; give at least {}K, or --no-swap",
+            need >> 10,
+            need >> 10
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Makes everything the threads share, starts the companions, and the program last.
 fn start_job(
     job: &Job,
     signals: &Signals,
     inherited: Inherited,
+    grant: Grant,
     companions: &mut [Box<dyn Companion>],
 ) -> Result<Started, RunError> {
     let name = socket_name().map_err(other("draw a random name"))?;
     let listener = Listener::bind(&name).map_err(other("listen for processes"))?;
-    signals::adopt_orphans();
+    signals::adopt_orphans().map_err(other("adopt the job's orphans"))?;
     let swap = job.swap.as_ref().map(SwapStore::open).transpose()?;
     let parts = shared::Parts {
         engine: make_engine(job, swap.as_ref())?,
@@ -284,6 +312,7 @@ fn start_job(
         shared,
         listener,
         program,
+        grant,
     })
 }
 
@@ -340,13 +369,11 @@ impl Job {
     }
 }
 
-/// 128 random bits: whoever does not get them by inheritance does not find the socket.
+/// A name that no other job has. It is no secret: /proc/net/unix shows it to everybody, and who may speak is
+/// decided by who it is (`supervisor/trust.rs`).
 fn socket_name() -> io::Result<String> {
-    use io::Read;
-    let mut bytes = [0u8; 16];
-    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("pleat-{hex}"))
+    let [high, low] = pleat_sys::random::bits128()?;
+    Ok(format!("pleat-{high:016x}{low:016x}"))
 }
 
 fn command(

@@ -86,6 +86,13 @@ meters! {
     managed_processes,
     /// Processes that could not be managed (static, setuid, or without LD_PRELOAD).
     unmanaged_processes,
+    /// Connections turned away because who made them does not belong to the job.
+    refused_peers,
+    /// Connections of the job's own processes that were closed because of what was said over them, or because
+    /// there were too many that said nothing.
+    dropped_peers,
+    /// Processes ended because of what they said, or because their memory could not be followed any more.
+    ended_processes,
     /// Mappings registered with a userfaultfd.
     registered_mappings,
     /// Private mappings of files that became memory which can be folded.

@@ -181,8 +181,11 @@ fn send(shared: &Shared, taker: &Taker, pages: &[PageNo], clock: &mut Stopwatch)
         .channel
         .send(pleat_sys::bytes_of(&command), None);
     clock.skip();
-    if sent.is_err() {
+    match sent {
+        Ok(()) => {}
+        // It does not read what it is told, which is never much.
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => taker.link.condemn(),
         // The process is gone or going; its thread finds out and drops the space with these pages.
-        taker.link.end();
+        Err(_) => taker.link.bell.ring(),
     }
 }

@@ -20,9 +20,10 @@ use pleat_sys::channel::Channel;
 use pleat_sys::process::{hurry, readable, wait, Bell};
 use pleat_sys::uffd::Uffd;
 use pleat_types::{PageNo, SpaceId};
+use pleat_wire::message::Token;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -71,6 +72,13 @@ pub struct Shared {
     pub holders: RwLock<Vec<Arc<dyn Holder>>>,
     /// Managed address spaces by process.
     pub by_pid: Mutex<HashMap<i32, Arc<Link>>>,
+    /// Forked children that nobody has claimed, by the token that only their memory holds.
+    pub claims: Mutex<HashMap<Token, Arc<Link>>>,
+    /// Userfaultfds of processes that cannot be served and are not known: open as long as the job lasts, they
+    /// keep these from reading zeros.
+    pub graves: Mutex<Vec<OwnedFd>>,
+    /// What is to be said to the user, by the main thread.
+    pub news: Mutex<Vec<String>>,
     /// Staging rings; a ring lives as long as a space or a staged page needs it.
     pub rings: Rings,
     /// What is counted outside the engine.
@@ -100,6 +108,9 @@ pub(crate) fn cpus() -> usize {
 /// How often a thread looks again for the engine's lock before it sleeps: holds last microseconds,
 /// and being woken costs tens of them where CPUs are virtual.
 const SPINS: u32 = 4000;
+
+/// Messages that wait to be said.
+const NEWS_MAX: usize = 16;
 
 /// Rounds of waiting that are enough for another thread to get a lock that was let go.
 const PAUSE: u32 = 20;
@@ -152,6 +163,9 @@ impl Shared {
             links: Mutex::new(Vec::new()),
             holders: RwLock::new(Vec::new()),
             by_pid: Mutex::new(HashMap::new()),
+            claims: Mutex::new(HashMap::new()),
+            graves: Mutex::new(Vec::new()),
+            news: Mutex::new(Vec::new()),
             rings: Rings::default(),
             meters: Meters::default(),
             starving: AtomicU64::new(0),
@@ -203,6 +217,16 @@ impl Shared {
     /// Notes that the job cannot go on, and why; the first reason counts.
     pub fn fail(&self, why: String) {
         lock(&self.failure).get_or_insert(why);
+        self.main_bell.ring();
+    }
+
+    /// Has something said to the user. What a hostile process brings about is said so often and no more.
+    pub fn tell(&self, what: String) {
+        let mut news = lock(&self.news);
+        if news.len() < NEWS_MAX {
+            news.push(what);
+        }
+        drop(news);
         self.main_bell.ring();
     }
 
@@ -368,7 +392,7 @@ pub struct Mail {
     /// Pages that refused to be taken are to be tried again.
     pub retry_stuck: bool,
     /// Whose address space this is, where that was not known.
-    pub process: Option<i32>,
+    pub process: Option<Arc<OwnedFd>>,
     /// The last child that shared memory since a fork is gone.
     pub alone: bool,
     /// What is shared since a fork is to be write-protected: memory could no longer hold it all twice.
@@ -387,6 +411,12 @@ pub struct Link {
     pub id: SpaceId,
     /// Its process; 0 while unknown (a forked child that has not faulted yet).
     pub pid: AtomicI32,
+    /// Stands for that process; taken when it was met, so that no other is ever meant.
+    pub process: Mutex<Option<Arc<OwnedFd>>>,
+    /// By which the process of a forked child claims it; zeros: it was never to be claimed.
+    pub token: Token,
+    /// It cannot be served: its process is ended as soon as it is known, and waits until then.
+    pub is_condemned: AtomicBool,
     /// The thread that serves it; 0 until that runs.
     pub thread: AtomicI32,
     /// Its userfaultfd.
@@ -409,6 +439,8 @@ pub struct Link {
     pub has_stand_ins: AtomicBool,
     /// Its address space is gone, or is to be given up.
     pub ended: AtomicBool,
+    /// Its process has forbidden itself what takes pages away, and nobody has been told yet.
+    pub is_shut_in: AtomicBool,
     /// Microseconds that its threads waited for pages.
     pub stalled_us: Meter,
     /// It is another's turn: its faults find no answer (`load.rs`).
@@ -416,11 +448,28 @@ pub struct Link {
 }
 
 impl Link {
-    /// A space that has no thread yet; `pid` 0 where the process is not known.
-    pub fn new(id: SpaceId, pid: i32, uffd: Uffd, bell: Bell, parent: Option<Weak<Link>>) -> Link {
+    /// The space of a process, which has no thread yet.
+    pub fn new(id: SpaceId, process: (i32, Arc<OwnedFd>), uffd: Uffd, bell: Bell) -> Link {
+        let link = Link::of_child(id, [0; 2], uffd, bell, None);
+        link.pid.store(process.0, Ordering::Release);
+        *lock(&link.process) = Some(process.1);
+        link
+    }
+
+    /// The space of a forked child, whose process is not known until it shows this token.
+    pub fn of_child(
+        id: SpaceId,
+        token: Token,
+        uffd: Uffd,
+        bell: Bell,
+        parent: Option<Weak<Link>>,
+    ) -> Link {
         Link {
             id,
-            pid: AtomicI32::new(pid),
+            pid: AtomicI32::new(0),
+            process: Mutex::new(None),
+            token,
+            is_condemned: AtomicBool::new(false),
             thread: AtomicI32::new(0),
             uffd: Arc::new(uffd),
             bell,
@@ -432,6 +481,7 @@ impl Link {
             is_protected: AtomicBool::new(false),
             has_stand_ins: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            is_shut_in: AtomicBool::new(false),
             stalled_us: Meter::default(),
             rests: AtomicBool::new(false),
         }
@@ -475,6 +525,28 @@ impl Link {
         if !rests {
             self.bell.ring();
         }
+    }
+
+    /// Whether the connection to its agent is open. It is closed when the process ends, and when it executes
+    /// another program before that has an agent.
+    pub fn has_agent(&self) -> bool {
+        // The first has not been looked at yet.
+        let new = lock(&self.mail).agent.clone();
+        let agent = new.or_else(|| lock(&self.take).agent.clone());
+        agent.is_some_and(|agent| !agent.channel.is_closed())
+    }
+
+    /// It cannot be served any more: its process is to be ended.
+    pub fn condemn(&self) {
+        self.is_condemned.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    /// Whether nobody waits for it: it has ended, or cannot be served and is not known, so that it is ended when
+    /// the job is over.
+    pub fn is_over(&self) -> bool {
+        let is_condemned = self.is_condemned.load(Ordering::Acquire);
+        self.ended.load(Ordering::Acquire) || (is_condemned && lock(&self.process).is_none())
     }
 
     /// Asks the space's thread to end.

@@ -1,6 +1,7 @@
 //! Memory that stands in for files which programs map shared and only read.
 //!
-//! Of each such file there is one piece of shared memory, mapped by every process in the file's place.
+//! Of each such file there is one piece of shared memory for each user, mapped by all his processes in the file's
+//! place.
 //! A page of it that nobody has touched, or that was taken away, raises a fault in whoever touches it; it
 //! is filled from the compressed cache or the file, for all processes at once (`space/standins.rs`). Taking
 //! pages needs no process: they are copied and punched out (`evict.rs`), for nobody can write to them.
@@ -80,7 +81,11 @@ pub struct StandIn {
     /// The file.
     pub origin: Arc<Origin>,
     lease: Lease,
+    /// Device and inode of the file.
     file: (u64, u64),
+    /// Whose processes may have the memory. It cannot be kept from being written to (the kernel fills no page of
+    /// memory that its process could not make writable), so no other user's may see it.
+    user: u32,
     /// The engine's space.
     pub space: SpaceId,
     /// Its first page in the engine's space.
@@ -214,11 +219,12 @@ impl StandIns {
         Ok(stand_ins)
     }
 
-    /// What stands in for the file behind a descriptor, if anything does.
-    pub fn find(&self, descriptor: &OwnedFd) -> Option<Arc<StandIn>> {
+    /// What stands in for the file behind a descriptor in processes of a user, if anything does.
+    pub fn find(&self, descriptor: &OwnedFd, user: u32) -> Option<Arc<StandIn>> {
         let key = key_of(descriptor)?;
         let files = lock(&self.files);
-        let found = files.values().find(|file| file.file == key)?;
+        let is_it = |file: &&Arc<StandIn>| file.file == key && file.user == user;
+        let found = files.values().find(is_it)?;
         found.touch();
         Some(found.clone())
     }
@@ -227,8 +233,13 @@ impl StandIns {
     ///
     /// # Errors
     /// As [`Lease::take`]; too many files are open.
-    pub fn open(&self, shared: &Shared, descriptor: &OwnedFd) -> io::Result<Arc<StandIn>> {
-        if let Some(found) = self.find(descriptor) {
+    pub fn open(
+        &self,
+        shared: &Shared,
+        descriptor: &OwnedFd,
+        user: u32,
+    ) -> io::Result<Arc<StandIn>> {
+        if let Some(found) = self.find(descriptor, user) {
             return Ok(found);
         }
         if lock(&self.files).len() >= FILES_MAX {
@@ -250,6 +261,7 @@ impl StandIns {
             origin,
             lease,
             file,
+            user,
             space: self.space,
             base,
             state: RwLock::new(State::Valid),

@@ -4,11 +4,12 @@
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Umask and limit of descriptors as they were.
+/// Umask and limits as they were.
 #[derive(Clone, Copy)]
 pub struct Inherited {
     umask: libc::mode_t,
     descriptors: libc::rlimit,
+    file_size: libc::rlimit,
 }
 
 impl Inherited {
@@ -26,7 +27,11 @@ impl Inherited {
             libc::umask(umask);
             umask
         };
-        Inherited { umask, descriptors }
+        Inherited {
+            umask,
+            descriptors,
+            file_size: raise_file_size(),
+        }
     }
 
     /// Has `command` start its program with these.
@@ -36,10 +41,53 @@ impl Inherited {
             unsafe {
                 libc::umask(self.umask);
                 libc::setrlimit(libc::RLIMIT_NOFILE, &self.descriptors);
+                libc::setrlimit(libc::RLIMIT_FSIZE, &self.file_size);
             }
             Ok(())
         };
         // SAFETY: `restore` allocates nothing and takes no lock.
         unsafe { command.pre_exec(restore) };
     }
+}
+
+/// Takes as many descriptors as this process may have: each process of a job takes some. Programs are given
+/// what there was before ([`Inherited`]).
+pub fn raise_descriptor_limit() {
+    let mut limits = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: a structure that outlives both calls.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limits) == 0 {
+            limits.rlim_cur = limits.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limits);
+        }
+    }
+}
+
+/// Lets this process make files as large as it may: swap file and staging rings are files to the kernel. Answers what
+/// the limit was.
+fn raise_file_size() -> libc::rlimit {
+    let mut before = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: structures that outlive their calls.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_FSIZE, &mut before);
+        let most = libc::rlimit {
+            rlim_cur: libc::RLIM_INFINITY,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        // That takes CAP_SYS_RESOURCE; up to the hard limit anybody may go.
+        if libc::setrlimit(libc::RLIMIT_FSIZE, &most) < 0 {
+            let most = libc::rlimit {
+                rlim_cur: before.rlim_max,
+                ..before
+            };
+            libc::setrlimit(libc::RLIMIT_FSIZE, &most);
+        }
+    }
+    before
 }

@@ -5,8 +5,9 @@
 //! job is to kill the job's processes when that happens, and to say so. (Should it be killed along
 //! with the supervisor, each process's agent does the same for its own.)
 
+use crate::pidfd;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 const ENTRIES: usize = 16384;
@@ -28,6 +29,8 @@ struct Shared {
 pub struct Keeper {
     shared: &'static Shared,
     pid: i32,
+    /// Stands for it: were it killed, its number would be another process's.
+    pidfd: Option<OwnedFd>,
 }
 
 impl Keeper {
@@ -53,11 +56,12 @@ impl Keeper {
         };
         match pid {
             -1 => Err(io::Error::last_os_error()),
-            0 => watch(shared, std::os::fd::AsRawFd::as_raw_fd(&supervisor)),
+            0 => watch(shared, supervisor.as_raw_fd()),
             pid => {
                 // The keeper watches through this descriptor for as long as we live.
                 std::mem::forget(supervisor);
-                Ok(Keeper { shared, pid })
+                let pidfd = super::process::pidfd(pid).ok();
+                Ok(Keeper { shared, pid, pidfd })
             }
         }
     }
@@ -95,7 +99,9 @@ impl Keeper {
     /// The job has ended: the keeper ends quietly.
     pub fn dismiss(&self) {
         self.shared.calm.store(true, Ordering::Release);
-        super::signals::send(self.pid, libc::SIGKILL);
+        if let Some(pidfd) = &self.pidfd {
+            super::process::signal(pidfd.as_raw_fd(), libc::SIGKILL);
+        }
     }
 }
 
@@ -152,10 +158,26 @@ fn end_all(shared: &Shared) {
         .map(|(pidfd, pid)| (pid.load(Ordering::Acquire), pidfd.load(Ordering::Acquire)))
         .filter(|(_, pidfd)| *pidfd != NONE)
         .collect();
-    for (pid, pidfd) in &known {
-        for child in crate::procfs::descendants(*pid) {
-            super::signals::send(child, libc::SIGKILL);
+    // By descriptors, taken while what they descend from was alive: a number may be another process's by now.
+    let mut offspring = Vec::new();
+    for (pid, fd) in &known {
+        let children = crate::procfs::descendants(*pid).into_iter();
+        let children: Vec<_> = children
+            .filter_map(|child| pidfd::of_descendant(child, *pid))
+            .collect();
+        let is_alive = {
+            let mut fds = [super::process::readable(*fd)];
+            super::process::wait(&mut fds, Some(std::time::Duration::ZERO));
+            fds[0].revents == 0
+        };
+        if is_alive {
+            offspring.extend(children);
         }
+    }
+    for child in &offspring {
+        super::process::signal(child.as_raw_fd(), libc::SIGKILL);
+    }
+    for (_, pidfd) in &known {
         super::process::signal(*pidfd, libc::SIGKILL);
     }
     if !known.is_empty() {

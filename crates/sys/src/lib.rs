@@ -2,15 +2,20 @@
 //!
 //! With `agent`, this is where the `unsafe` of pleat lives; every block says why it holds.
 
+pub mod capabilities;
 pub mod channel;
+pub mod grant;
 pub mod guard;
+pub mod helper;
 pub mod inherited;
 pub mod keeper;
 pub mod lease;
 pub mod limits;
 pub mod memory_file;
+pub mod pidfd;
 pub mod process;
 pub mod procfs;
+pub mod random;
 pub mod ring;
 pub mod signals;
 pub mod source;
@@ -35,11 +40,11 @@ pub fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
 /// Implemented only for `repr(C)` structs of integers without padding.
 pub unsafe trait Plain: Copy {}
 
-// SAFETY: u32 and i32 fields in even number, then u64.
+// SAFETY: five 32-bit integers and a reserved one, then u64.
 unsafe impl Plain for pleat_wire::message::Hello {}
 // SAFETY: four u32 and a u64.
 unsafe impl Plain for pleat_wire::message::Prepare {}
-// SAFETY: four 32-bit integers.
+// SAFETY: four 32-bit integers and two u64.
 unsafe impl Plain for pleat_wire::message::Prepared {}
 // SAFETY: two u32 and u64s.
 unsafe impl Plain for pleat_wire::message::Guard {}
@@ -53,5 +58,7 @@ unsafe impl Plain for pleat_wire::message::FileRequest {}
 unsafe impl Plain for pleat_wire::message::FileAnswer {}
 // SAFETY: two u32, and items of three u64 and two u32.
 unsafe impl Plain for pleat_wire::message::Replace {}
+// SAFETY: u32 alone.
+unsafe impl Plain for pleat_wire::message::Shed {}
 // SAFETY: a u32 and an i32.
 unsafe impl Plain for pleat_wire::message::Word {}

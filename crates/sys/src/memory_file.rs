@@ -3,10 +3,10 @@
 //! Processes map it where they would map the file. Its pages exist from when they are filled until they
 //! are punched out; where there is none, who touches the mapping raises a userfault.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
 /// What every such mapping is called in /proc/PID/maps, followed by the file's own name.
 pub const NAME: &str = "pleat:";
@@ -46,6 +46,8 @@ impl MemoryFile {
             File::from_raw_fd(fd)
         };
         file.set_len(bytes)?;
+        // Or whoever sees it in /proc could open it.
+        file.set_permissions(Permissions::from_mode(0o600))?;
         let status = file.metadata()?;
         Ok(MemoryFile {
             file,

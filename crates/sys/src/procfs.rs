@@ -4,13 +4,16 @@
 //! them come from the programs themselves, so every parser takes any bytes and answers with an error
 //! rather than a guess. A process that has ended shows as `NotFound` or ESRCH.
 
+mod credentials;
 mod flags;
 mod maps;
 mod memory;
 mod pagemap;
 mod process;
+mod state;
 
-pub use flags::wiped_on_fork;
+pub use credentials::{credentials, is_in_our_user_namespace, Credentials};
+pub use flags::{has_userfaultfd, wiped_on_fork};
 pub use maps::{
     has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping, MappingKind,
     MapsReader,
@@ -18,9 +21,11 @@ pub use maps::{
 pub use memory::{rollup, MinorFaults, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs};
 pub use process::{
-    descendants, exe, is_thread_of, last_cpu_of_thread, may_trace, start_time, status,
-    tgid_of_thread, CpuTimeReader, LastCpuReader, Status, ThreadTimes,
+    descendants, exe, is_thread_of, last_cpu_of_thread, limits, parent, real_uid, seccomp_filters,
+    shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread, CpuTimeReader,
+    LastCpuReader, Limits, Status, ThreadTimes,
 };
+pub use state::{state, State};
 
 use std::io;
 use std::str::FromStr;

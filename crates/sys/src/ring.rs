@@ -6,11 +6,12 @@
 use pleat_wire::control::{self, Control};
 use pleat_wire::PAGE;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// The supervisor's mapping of an agent's shared memory.
+/// The supervisor's mapping of an agent's shared memory. Every byte of it is data of the process's, which may
+/// change at any time: whoever uses a frame more than once copies it first.
 #[derive(Debug)]
 pub struct Ring {
     start: *mut u8,
@@ -23,25 +24,28 @@ unsafe impl Send for Ring {}
 unsafe impl Sync for Ring {}
 
 impl Ring {
-    /// Maps the memory that an agent has sent: a control page and `frames` frames.
+    /// Makes the memory to be shared with one agent, a control page and `frames` frames, and the descriptor by
+    /// which the agent is to map it. Made here, its size is known and no limit of the program's process matters.
     ///
     /// # Errors
-    /// When it is smaller than that, cannot be kept from shrinking, or cannot be mapped.
-    pub fn map(memory: &OwnedFd, frames: u32) -> io::Result<Ring> {
-        let fd = memory.as_raw_fd();
+    /// When there is no memory, no descriptor, or no leave for a file of that size (RLIMIT_FSIZE).
+    pub fn shared(frames: u32) -> io::Result<(Ring, OwnedFd)> {
         let len = (1 + frames as usize) * PAGE;
-        // SAFETY: plain arguments and a stat buffer that is all zeros before.
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: a static name and plain arguments; the descriptor is fresh, and the mapping disturbs nothing.
         unsafe {
+            let fd = libc::memfd_create(c"pleat".as_ptr(), flags);
+            if fd < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let memory = OwnedFd::from_raw_fd(fd);
+            if libc::ftruncate(fd, len as libc::off_t) < 0 {
+                return Err(io::Error::last_os_error());
+            }
             // Or a program that truncates it could end the supervisor with SIGBUS.
-            if libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) < 0 {
+            let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+            if libc::fcntl(fd, libc::F_ADD_SEALS, seals) < 0 {
                 return Err(io::Error::last_os_error());
-            }
-            let mut status: libc::stat = std::mem::zeroed();
-            if libc::fstat(fd, &mut status) < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            if (status.st_size as usize) < len {
-                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
             }
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let start = libc::mmap(
@@ -55,10 +59,8 @@ impl Ring {
             if start == libc::MAP_FAILED {
                 return Err(io::Error::last_os_error());
             }
-            Ok(Ring {
-                start: start.cast(),
-                frames,
-            })
+            let start = start.cast();
+            Ok((Ring { start, frames }, memory))
         }
     }
 
@@ -115,6 +117,20 @@ impl Ring {
         // SAFETY: the first page of the mapping, aligned, valid for the mapping's life; all fields
         // are atomics.
         unsafe { &*self.start.cast::<Control>() }
+    }
+
+    /// A frame as it is now, and as it stays.
+    ///
+    /// # Panics
+    /// When there is no such frame.
+    pub fn copy_frame(&self, slot: u32, to: &mut [u8; PAGE]) {
+        assert!(slot < self.frames);
+        // SAFETY: inside the mapping, and `to` is a page. Should the process write meanwhile, it spoils its own
+        // page.
+        unsafe {
+            let from = self.start.add((1 + slot as usize) * PAGE);
+            std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), PAGE);
+        }
     }
 
     /// The bytes of a frame.
@@ -183,5 +199,24 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and no reference outlives `self`.
         unsafe { libc::munmap(self.start.cast(), (1 + self.frames as usize) * PAGE) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn whoever_has_the_memory_cannot_cut_it_short() {
+        let (ring, memory) = Ring::shared(4).unwrap();
+        // SAFETY: plain numbers.
+        let resized = [0, 9 * PAGE]
+            .map(|len| unsafe { libc::ftruncate(memory.as_raw_fd(), len as libc::off_t) });
+        assert_eq!(resized, [-1, -1]);
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: plain numbers. This takes pages out, and leaves zeros to be read.
+        unsafe { libc::fallocate(memory.as_raw_fd(), mode, 0, 5 * PAGE as libc::off_t) };
+        assert_eq!(ring.frame(3), &[0; PAGE]);
     }
 }

@@ -115,10 +115,22 @@ pub fn next_change() -> Option<(i32, Change)> {
     Some((pid, change))
 }
 
-/// Orphans of the job become this process's children.
-pub fn adopt_orphans() {
-    // SAFETY: plain arguments.
-    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+/// Orphans of the job become this process's children: so whatever the job starts descends from it for good.
+///
+/// # Errors
+/// When the kernel does not do it: who belongs to the job could not be told then.
+pub fn adopt_orphans() -> io::Result<()> {
+    let mut is_set: libc::c_int = 0;
+    // SAFETY: plain arguments, and room for the answer.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) == 0
+            && libc::prctl(libc::PR_GET_CHILD_SUBREAPER, &raw mut is_set) == 0
+    };
+    match done {
+        true if is_set == 1 => Ok(()),
+        true => Err(io::ErrorKind::Unsupported.into()),
+        false => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Sends a signal to a process that is this process's child and not yet waited for.

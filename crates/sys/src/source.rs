@@ -29,6 +29,52 @@ pub fn device_of(descriptor: &OwnedFd) -> io::Result<u64> {
     }
 }
 
+/// Whether a descriptor that a process has sent is of a regular file that it may read. To open that once more
+/// is not to give it anything then; by a mere name of a file (O_PATH) it would be.
+pub fn may_read(descriptor: &OwnedFd) -> bool {
+    // SAFETY: plain numbers.
+    let flags = unsafe { libc::fcntl(descriptor.as_raw_fd(), libc::F_GETFL) };
+    let is_readable = matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR);
+    flags >= 0 && is_readable && flags & libc::O_PATH == 0
+}
+
+/// Whether a file is a regular one whose reading waits for nothing but this machine's disks or servers that its
+/// administrator has mounted. Asked of the kernel alone: who serves a file system in user space may never answer.
+pub fn is_served_here(descriptor: &OwnedFd) -> bool {
+    // SAFETY: plain data, for which all zeros is a value.
+    let mut answer: libc::statx = unsafe { std::mem::zeroed() };
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    let mask = libc::STATX_TYPE | libc::STATX_MNT_ID;
+    // SAFETY: an open descriptor, an empty path, and room for the answer.
+    let asked = unsafe {
+        libc::statx(
+            descriptor.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            mask,
+            &mut answer,
+        )
+    };
+    if asked != 0 || libc::mode_t::from(answer.stx_mode) & libc::S_IFMT != libc::S_IFREG {
+        return false;
+    }
+    // On a block device of its own, which only root can mount.
+    answer.stx_dev_major != 0 || !is_in_user_space(answer.stx_mnt_id)
+}
+
+/// Whether a mount is one of FUSE; so is one that we do not see, for all that is known.
+fn is_in_user_space(mount: u64) -> bool {
+    let Ok(mounts) = std::fs::read_to_string("/proc/self/mountinfo") else {
+        return true;
+    };
+    let id = mount.to_string();
+    let line = mounts
+        .lines()
+        .find(|line| line.split(' ').next() == Some(&id));
+    let kind = line.and_then(|line| line.split(" - ").nth(1)?.split(' ').next());
+    kind.is_none_or(|kind| kind.starts_with("fuse"))
+}
+
 /// A file, open for reading.
 #[derive(Debug)]
 pub struct Source(File);

@@ -6,7 +6,6 @@ use pleat_wire::uffd as abi;
 use pleat_wire::uffd::{Message, MESSAGE_BYTES};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
 
 /// Most messages read at once.
 pub const BATCH: usize = 16;
@@ -42,27 +41,6 @@ impl FillError {
     }
 }
 
-/// Whether this process may make a userfaultfd, and so, as a rule, may those that it starts. Asked of the
-/// kernel once.
-pub fn is_allowed() -> bool {
-    static ALLOWED: OnceLock<bool> = OnceLock::new();
-    *ALLOWED.get_or_init(|| {
-        if std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/userfaultfd")
-            .is_ok()
-        {
-            return true;
-        }
-        // SAFETY: plain flags; the descriptor is closed at once.
-        unsafe {
-            let fd = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK);
-            fd >= 0 && libc::close(fd as i32) == 0
-        }
-    })
-}
-
 /// A userfaultfd of another process.
 #[derive(Debug)]
 pub struct Uffd(OwnedFd);
@@ -73,10 +51,45 @@ impl AsRawFd for Uffd {
     }
 }
 
+impl From<Uffd> for OwnedFd {
+    fn from(uffd: Uffd) -> OwnedFd {
+        uffd.0
+    }
+}
+
 impl Uffd {
     /// Takes over a descriptor received from an agent or with a fork event.
     pub fn new(fd: OwnedFd) -> Uffd {
         Uffd(fd)
+    }
+
+    /// Takes over what a process has sent as its userfaultfd, if it is one: of anything else nobody knows what an
+    /// ioctl does, or whether it ends.
+    ///
+    /// # Errors
+    /// EBADF when it is something else.
+    pub fn from_peer(fd: OwnedFd) -> io::Result<Uffd> {
+        // Of a file this shows the path, which begins with a slash.
+        let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        match what.as_os_str() == "anon_inode:[userfaultfd]" {
+            true => Ok(Uffd(fd)),
+            false => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        }
+    }
+
+    /// Makes the handshake over a userfaultfd that is new. A refused one may be made again.
+    ///
+    /// # Errors
+    /// EPERM for [`abi::FEATURE_EVENT_FORK`] without CAP_SYS_PTRACE in the first user namespace; EINVAL for a feature that
+    /// the kernel lacks, and after a handshake that was made.
+    pub fn shake_hands(&self, features: u64) -> io::Result<()> {
+        let mut argument = abi::Api {
+            api: abi::API,
+            features,
+            ioctls: 0,
+        };
+        self.ioctl(abi::IOC_API, &mut argument)
+            .map_err(io::Error::from_raw_os_error)
     }
 
     /// Asks to be told of faults on absent pages in `[start, start + len)`.
@@ -89,8 +102,8 @@ impl Uffd {
         self.register_for(start, len, mode)
     }
 
-    /// As [`Uffd::register`], of memory that is never protected against writing: pages of it that exist
-    /// are mapped by the kernel together with their neighbours.
+    /// As [`Uffd::register`], of memory that is never protected against writing, as the agent's own: pages of it
+    /// that exist are mapped by the kernel together with their neighbours.
     ///
     /// # Errors
     /// As [`Uffd::register`].
@@ -231,13 +244,18 @@ impl Uffd {
     /// Any but EAGAIN, which is an empty answer; an unknown message is an error too.
     pub fn read(&self, out: &mut Vec<Message>) -> io::Result<()> {
         let mut bytes = [[0u8; MESSAGE_BYTES]; BATCH];
-        // SAFETY: the buffer is valid for its size.
+        // The process has the same open file and may have it block; this call does not (from Linux 6.10 on).
+        let part = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: size_of_val(&bytes),
+        };
+        // SAFETY: the buffer is valid for its size, and -1 leaves the position, of which there is none.
         let got = unsafe {
-            libc::read(
-                self.as_raw_fd(),
-                bytes.as_mut_ptr().cast(),
-                size_of_val(&bytes),
-            )
+            let got = libc::preadv2(self.as_raw_fd(), &part, 1, -1, libc::RWF_NOWAIT);
+            match got {
+                -1 if is_unsupported() => libc::readv(self.as_raw_fd(), &part, 1),
+                got => got,
+            }
         };
         if got < 0 {
             let error = io::Error::last_os_error();
@@ -266,6 +284,10 @@ impl Uffd {
             Ok(())
         }
     }
+}
+
+fn is_unsupported() -> bool {
+    io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP)
 }
 
 /// A partial fill is reported with EAGAIN and the number of bytes done.

@@ -30,7 +30,17 @@ pub struct Control {
     pub generation: AtomicU64,
     /// Ranges under MADV_WIPEONFORK: start and end addresses.
     pub wiped: [[AtomicU64; 2]; WIPED_MAX],
+    /// Whether the supervisor follows the process: [`NOT_FOLLOWED`] until its userfaultfd is set up and the beacon
+    /// registered. Set before any other memory is.
+    pub followed: AtomicU32,
 }
+
+/// Nobody hears the doorbells yet.
+pub const NOT_FOLLOWED: u32 = 0;
+/// The kernel tells the supervisor of forks.
+pub const FOLLOWED_WITH_FORKS: u32 = 1;
+/// It does not: whoever did that may not ask for it.
+pub const FOLLOWED_WITHOUT_FORKS: u32 = 2;
 
 /// `lock` is free.
 pub const FREE: u32 = 0;

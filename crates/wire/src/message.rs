@@ -11,14 +11,20 @@ pub const PACKET_MAX: usize = core::mem::size_of::<Take>();
 
 /// Agent to supervisor, first packet of a connection.
 pub const HELLO: u32 = 1;
-/// Agent to supervisor: answer to [`PREPARE`], with the descriptors userfaultfd and shared memory.
+/// Agent to supervisor: answer to [`PREPARE`], with the userfaultfd that it made, if it was to make one.
 pub const PREPARED: u32 = 2;
 /// Agent to supervisor: answer to [`TAKE`].
 pub const TAKEN: u32 = 3;
-/// Supervisor to agent: get ready for take-aways. May carry the userfaultfd that a fork made.
+/// Supervisor to agent: get ready for take-aways. Carries shared memory, then the userfaultfd that a fork made
+/// (if `has_uffd`: this is the connection that has shown the token of that child's memory, and no other gets it),
+/// then the open device `/dev/userfaultfd` (if `has_device`).
 pub const PREPARE: u32 = 4;
 /// Supervisor to agent: take these pages away.
 pub const TAKE: u32 = 5;
+
+/// 128 random bits that only the memory of one forked child holds, by which its agent says whose memory it
+/// serves. Zeros stand for none.
+pub type Token = [u64; 2];
 
 /// "Here I am."
 #[repr(C)]
@@ -34,8 +40,10 @@ pub struct Hello {
     pub agent_thread: i32,
     /// 1 when this is the child of a fork, 0 after an exec.
     pub forked: u32,
-    /// What a forked child found in the beacon page; 0 when there was none.
-    pub token: u32,
+    /// Unused.
+    pub reserved: u32,
+    /// What a forked child found in the beacon page; zeros when there was none.
+    pub token: Token,
     /// The agent's own memory, never to be managed: `[area_start, area_end)`.
     pub area_start: u64,
     /// End of the agent's own memory.
@@ -52,12 +60,12 @@ pub struct Hello {
 pub struct Prepare {
     /// [`PREPARE`].
     pub kind: u32,
-    /// Frames of the staging ring that the agent is to create behind the control page.
+    /// Frames of the staging ring behind the control page, in the memory that comes with the packet.
     pub ring_frames: u32,
     /// 1 when the packet carries a userfaultfd, 0 when the agent is to make one.
     pub has_uffd: u32,
-    /// 1 to ask for fork events (needs CAP_SYS_PTRACE).
-    pub fork_events: u32,
+    /// 1 when the packet carries the device that makes userfaultfds; without it there is the system call.
+    pub has_device: u32,
     /// Ticks after which a move is taken for one that had to interrupt another CPU. 0: take-aways are
     /// not timed.
     pub slow_ticks: u64,
@@ -73,8 +81,11 @@ pub struct Prepared {
     pub error: i32,
     /// Which step failed: `STEP_*`.
     pub step: u32,
-    /// 1 when fork events are on.
-    pub fork_events: u32,
+    /// Unused.
+    pub reserved: u32,
+    /// Address of the staging area, in the agent's own memory. Where the agent made the userfaultfd the supervisor
+    /// is to shake hands over it, and then to register this and the beacon.
+    pub staging: u64,
     /// Address of the beacon page; [`DOORBELLS`] doorbell pages follow it.
     pub beacon: u64,
 }
@@ -92,7 +103,7 @@ pub const DOORBELL_KINDS: usize = 4;
 pub const STEP_USERFAULTFD: u32 = 1;
 /// The userfaultfd handshake failed.
 pub const STEP_API: u32 = 2;
-/// Making the shared memory failed.
+/// Mapping the shared memory failed.
 pub const STEP_MEMORY: u32 = 3;
 /// Registering the staging area failed.
 pub const STEP_REGISTER: u32 = 4;
@@ -185,8 +196,11 @@ pub const STALE: u8 = 5;
 /// As [`TOOK`], after a copy of a page shared since a fork was made: no memory is gained.
 pub const TOOK_SHARED: u8 = 6;
 
-/// Supervisor to agent: the job's main program has ended and nothing of this process is away; the
-/// agent thread ends and the process goes on alone.
+/// The kernel does not let this process take any page (any more): a seccomp filter that it set for all its threads.
+pub const FORBIDDEN: u8 = 7;
+
+/// Supervisor to agent: nothing of this process is to be taken any more, because the job's main program has ended,
+/// or the process cannot be managed or is not to be served; the agent thread ends and the process goes on alone.
 pub const RELEASE: u32 = 6;
 /// Supervisor to agent: a [`Guard`].
 pub const GUARD: u32 = 7;
@@ -218,11 +232,39 @@ pub const REPLACE: u32 = 15;
 /// Supervisor to agent, a [`Word`]: mappings may be changed again. Has no answer.
 pub const THAW: u32 = 16;
 
+/// Supervisor to agent, a [`Word`]: the userfaultfd that it made is set up, and what was to be registered is. Has no
+/// answer. The control page says the same, a little earlier.
+pub const FOLLOWED: u32 = 19;
+
+/// Supervisor to agent: a [`Shed`]. Has no answer.
+pub const SHED: u32 = 20;
+
+/// Most further groups in one [`Shed`].
+pub const SHED_GROUPS_MAX: usize = 32;
+/// Instead of a number of groups: they are to stay as they are.
+pub const SHED_KEEPS_GROUPS: u32 = u32::MAX;
+
+/// "Your program has become these users and groups, and cannot go back: become them, too, and keep no capability."
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shed {
+    /// [`SHED`].
+    pub kind: u32,
+    /// How many of `more` count, or [`SHED_KEEPS_GROUPS`].
+    pub more_count: u32,
+    /// Real, effective and saved.
+    pub users: [u32; 3],
+    /// The same.
+    pub groups: [u32; 3],
+    /// Further groups.
+    pub more: [u32; SHED_GROUPS_MAX],
+}
+
 /// A message that says no more than its kind, or how it ended.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Word {
-    /// [`FREEZE`], [`DONE`], [`THAW`].
+    /// [`FREEZE`], [`DONE`], [`THAW`], [`FOLLOWED`].
     pub kind: u32,
     /// 0, or an errno.
     pub error: i32,

@@ -1,12 +1,35 @@
 //! The kernel's count of moved pages, provoked to be wrong.
 
 use super::*;
-use crate::serve;
+use crate::prepare::{self, Given};
 use pleat_wire::message::{Prepare, PREPARE};
 use std::sync::atomic::AtomicBool;
 
 const PAGES: usize = 16;
 const ROUNDS: usize = 20_000;
+
+/// Tools as an agent has them once the supervisor has done its part; an errno where userfaultfd is not allowed.
+fn tools(frames: usize) -> Result<Tools, i32> {
+    let area = Area::map().unwrap();
+    // SAFETY: static names and plain numbers.
+    let descriptors = unsafe {
+        let memory = libc::memfd_create(c"pleat".as_ptr(), libc::MFD_CLOEXEC);
+        libc::ftruncate(memory, ((1 + frames) * PAGE) as libc::off_t);
+        let device = libc::open(c"/dev/userfaultfd".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        [Some(memory), (device >= 0).then_some(device), None, None]
+    };
+    let command = Prepare {
+        kind: PREPARE,
+        ring_frames: frames as u32,
+        has_device: u32::from(descriptors[1].is_some()),
+        ..Prepare::default()
+    };
+    let given = Given::of(&command, descriptors);
+    let tools = prepare::make_tools(area, &command, &given, &mut 0)?;
+    prepare::shake_hands(tools.uffd, uffd::FEATURES_FOLLOW)?;
+    prepare::register(tools.uffd, area.staging(), Area::staging_len())?;
+    Ok(tools)
+}
 
 /// A mapping managed by the tools' userfaultfd, as a supervisor would have it.
 fn managed(tools: &Tools) -> usize {
@@ -61,15 +84,8 @@ fn protect(uffd: i32, start: usize, mode: u64) {
 /// 16 pages each, Linux 6.18 reports 3000 as failed that have moved every page.
 #[test]
 fn pages_that_the_kernel_miscounts_are_taken_all_the_same() {
-    let prepare = Prepare {
-        kind: PREPARE,
-        ring_frames: PAGES as u32,
-        ..Prepare::default()
-    };
-    let mut step = 0;
-    let area = Area::map().unwrap();
-    let tools = match serve::make_tools(area, &prepare, None, &mut step) {
-        Ok((tools, _)) => tools,
+    let tools = match tools(PAGES) {
+        Ok(tools) => tools,
         Err(errno) => {
             eprintln!("SKIP: userfaultfd is not allowed here (errno {errno})");
             return;

@@ -12,6 +12,11 @@ pub const NEWER_KERNEL: &str = "install Linux 6.8 or newer \
 
 const OLDEST_KERNEL: (u32, u32) = (6, 8);
 
+/// Whether /proc is there.
+pub fn has_proc() -> bool {
+    std::path::Path::new("/proc/self/status").exists()
+}
+
 /// Whether the kernel is new enough for UFFDIO_MOVE.
 pub fn kernel() -> Check {
     judge_kernel(read("/proc/sys/kernel/osrelease").trim())

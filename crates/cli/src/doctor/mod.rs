@@ -6,6 +6,7 @@
 //! obstacle before it starts, so both always give the same remedy.
 
 mod machine;
+mod surroundings;
 mod userfaultfd;
 
 use crate::exit::Exit;
@@ -87,13 +88,23 @@ impl fmt::Display for Check {
 
 /// Prints every check; the exit status says whether `pleat run` can work.
 pub fn doctor() -> Exit {
-    let mut checks = vec![machine::kernel()];
-    checks.extend(userfaultfd::checks());
-    checks.extend(machine::checks());
+    let mut checks = basics();
+    if first_missing(checks.clone()).is_none() || machine::has_proc() {
+        checks.extend(machine::checks());
+    }
     let mut stdout = std::io::stdout().lock();
-    for check in &checks {
-        // A closed pipe changes nothing about the verdict.
-        let _ = writeln!(stdout, "{check}");
+    let mut print = || {
+        checks
+            .iter()
+            .try_for_each(|check| writeln!(stdout, "{check}"))?;
+        stdout.flush()
+    };
+    match print() {
+        // Who closes a pipe has read enough, which changes nothing about the verdict.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            return crate::fail(&format!("cannot print: {error}"), Exit::Failed);
+        }
+        _ => {}
     }
     match first_missing(checks) {
         Some(_) => Exit::Unfit,
@@ -105,15 +116,27 @@ pub fn doctor() -> Exit {
 ///
 /// Cheap enough to ask before every run: a handful of system calls.
 pub fn obstacle() -> Option<String> {
-    let mut checks = vec![machine::kernel()];
-    checks.extend(userfaultfd::checks());
-    first_missing(checks).map(|check| {
+    first_missing(basics()).map(|check| {
         format!(
             "cannot manage memory here: {}: {}",
             check.finding,
             check.remedy.unwrap_or_default()
         )
     })
+}
+
+/// What is needed to manage memory at all. Without /proc the rest cannot be told.
+fn basics() -> Vec<Check> {
+    if !machine::has_proc() {
+        return vec![Check::missing(
+            "proc",
+            "/proc is not mounted",
+            "mount -t proc proc /proc",
+        )];
+    }
+    let mut checks = vec![machine::kernel()];
+    checks.extend(userfaultfd::checks());
+    checks
 }
 
 fn first_missing(checks: Vec<Check>) -> Option<Check> {

@@ -1,14 +1,15 @@
 //! Whether this process may use userfaultfd as pleat needs it, and if not, who stands in the way:
-//! the kernel's configuration, the sysctl, or a seccomp filter.
+//! the kernel's configuration, the sysctl, a seccomp filter, or a user namespace.
 //!
-//! The kernel answers EPERM for the last two alike. They are told apart by asking for the variant
-//! that serves user-mode faults only, which the kernel itself grants to everybody.
+//! The kernel answers EPERM for several of them alike. They are told apart by asking for the variant
+//! that serves user-mode faults only, which the kernel itself grants to everybody. Whether the helper helps is tried.
 
+use super::surroundings::{Helper, Surroundings};
 use super::Check;
 use crate::probe::{self, Refusal, Route};
+use pleat_sys::grant::Grant;
 use pleat_wire::uffd;
 use std::io;
-use std::path::Path;
 
 const NAME: &str = "userfaultfd";
 
@@ -19,82 +20,104 @@ struct Facts {
     route: Result<Route, Refusal>,
     /// Features the kernel has, or the errno of asking.
     offered: Result<u64, i32>,
-    /// The errno of asking for fork events on top of the rest.
-    fork_errno: Option<i32>,
+    /// Whether forks are reported.
+    forks: bool,
+    /// The device is there to be handed to processes that may not open it.
+    device: bool,
+    /// The number of the device, if the kernel has one.
+    device_minor: Option<u32>,
     surroundings: Surroundings,
-}
-
-/// Who could be refusing.
-#[derive(Clone, Copy, Debug, Default)]
-struct Surroundings {
-    even_user_mode_refused: bool,
-    seccomp_filter: bool,
-    container: bool,
-    root: bool,
 }
 
 /// The checks, in the order of dependence; later ones are left out when an earlier one fails.
 pub fn checks() -> Vec<Check> {
+    if probe::is_killed_for_asking() {
+        return vec![Check::missing(
+            NAME,
+            "a seccomp filter kills whoever asks for it",
+            "allow userfaultfd(2) where the filter is set (systemd: SystemCallFilter=userfaultfd)",
+        )];
+    }
     judge(&gather())
 }
 
 fn gather() -> Facts {
-    let route = probe::open_userfaultfd().map(|(_, route)| route);
-    // A handshake can be made once per descriptor, so each question takes a fresh one.
-    let ask = |wanted| match probe::open_userfaultfd() {
-        Ok((fd, _)) => probe::handshake(fd, wanted).map_err(|e| errno(&e)),
-        Err(refusal) => Err(refusal.syscall_errno),
+    let path = crate::helper_path::find();
+    let grant = Grant::find(path.as_deref());
+    let own = probe::open_userfaultfd().map(|(_, route)| route);
+    let route = match own {
+        Err(_) if grant.is_allowed() => Ok(Route::Helper),
+        own => own,
+    };
+    // A handshake can be made once per descriptor, so the question takes a fresh one.
+    let offered = match grant.new_userfaultfd() {
+        Ok(fd) => probe::handshake(fd, 0).map_err(|e| errno(&e)),
+        Err(error) => Err(errno(&error)),
     };
     Facts {
         route,
-        offered: ask(0),
-        fork_errno: ask(uffd::FEATURES_FOLLOW | uffd::FEATURE_EVENT_FORK).err(),
-        surroundings: Surroundings::look(),
+        offered,
+        forks: grant.reports_forks(),
+        device: grant.device().is_some(),
+        device_minor: device_minor(&std::fs::read_to_string("/proc/misc").unwrap_or_default()),
+        surroundings: Surroundings::look(probe::even_user_mode_is_refused(), path.as_deref()),
     }
 }
 
-impl Surroundings {
-    fn look() -> Surroundings {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let exists = |path| Path::new(path).exists();
-        Surroundings {
-            even_user_mode_refused: probe::even_user_mode_is_refused(),
-            seccomp_filter: status_field(&status, "Seccomp:") == Some("2"),
-            container: exists("/.dockerenv") || exists("/run/.containerenv"),
-            // Effective user id, the second of four.
-            root: status_field(&status, "Uid:")
-                .is_some_and(|ids| ids.split_whitespace().nth(1) == Some("0")),
-        }
-    }
-}
-
-fn status_field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name))
-        .map(str::trim)
+fn device_minor(misc: &str) -> Option<u32> {
+    let mut lines = misc.lines().map(str::split_whitespace);
+    lines.find_map(|mut words| {
+        let minor = words.next()?.parse().ok()?;
+        (words.next() == Some(NAME)).then_some(minor)
+    })
 }
 
 fn judge(facts: &Facts) -> Vec<Check> {
     match facts.route {
-        Err(refusal) => vec![refused(refusal, facts.surroundings)],
+        Err(refusal) => vec![refused(refusal, &facts.surroundings)],
         Ok(route) => {
             let by = match route {
                 Route::Device => "allowed through /dev/userfaultfd",
                 Route::Syscall => "allowed by the system call",
+                Route::Helper => "allowed through pleat-helper",
             };
-            let features = features(facts.offered);
-            let usable = features.verdict == super::Verdict::Ok;
-            let fork = usable.then(|| fork_events(facts));
-            [Check::ok(NAME, by), features]
-                .into_iter()
-                .chain(fork)
-                .collect()
+            let mut checks = vec![Check::ok(NAME, by), features(facts.offered)];
+            if checks[1].verdict == super::Verdict::Ok {
+                checks.push(fork_events(facts));
+                checks.extend(giving_up_root(facts));
+            }
+            checks
         }
     }
 }
 
-fn refused(refusal: Refusal, around: Surroundings) -> Check {
+/// Jobs that root starts and that give up root, as servers do: their agents need the device.
+fn giving_up_root(facts: &Facts) -> Option<Check> {
+    const NAME: &str = "giving up";
+    let around = &facts.surroundings;
+    if !around.root {
+        return None;
+    }
+    if facts.device {
+        return Some(Check::ok(
+            NAME,
+            "jobs that give up root are managed as before",
+        ));
+    }
+    let note = Check::note(
+        NAME,
+        "processes that give up root run unmanaged, for there is no /dev/userfaultfd",
+    );
+    Some(match (around.container, facts.device_minor) {
+        (true, _) => note.mended_by("start the container with --device /dev/userfaultfd"),
+        (false, Some(minor)) => {
+            note.mended_by(&format!("mknod -m 600 /dev/userfaultfd c 10 {minor}"))
+        }
+        (false, None) => note,
+    })
+}
+
+fn refused(refusal: Refusal, around: &Surroundings) -> Check {
     if around.even_user_mode_refused && around.seccomp_filter {
         return Check::missing(NAME, "refused by a seccomp filter", seccomp_remedy(around));
     }
@@ -105,29 +128,87 @@ fn refused(refusal: Refusal, around: Surroundings) -> Check {
             "boot a kernel with CONFIG_USERFAULTFD=y, such as Debian's linux-image-amd64",
         );
     }
+    if refusal.syscall_errno == libc::EMFILE {
+        return Check::missing(NAME, "no descriptor is left", "raise `ulimit -n`");
+    }
     if refusal.syscall_errno != libc::EPERM {
         let why = io::Error::from_raw_os_error(refusal.syscall_errno);
         let finding = format!("refused ({why})");
         return Check::missing(NAME, finding, "raise the limit that this error names");
     }
-    let remedy = match (around.container, around.root) {
-        (false, _) => "sudo sysctl vm.unprivileged_userfaultfd=1",
-        (true, true) => "start the container with --cap-add SYS_PTRACE",
+    match around {
+        Surroundings {
+            user_namespace: true,
+            ..
+        } => Check::missing(
+            NAME,
+            "not allowed in a user namespace, whose capabilities do not count for it",
+            "sudo sysctl vm.unprivileged_userfaultfd=1 (outside), or start this as root outside",
+        ),
+        Surroundings {
+            container: true,
+            root: true,
+            ..
+        } => Check::missing(
+            NAME,
+            "not allowed to this user",
+            "start the container with --cap-add SYS_PTRACE",
+        ),
         // Docker gives added capabilities to root only.
-        (true, false) => "start the container with --user root --cap-add SYS_PTRACE",
-    };
-    Check::missing(NAME, "not allowed to this user", remedy)
+        Surroundings {
+            container: true, ..
+        } => Check::missing(
+            NAME,
+            "not allowed to this user",
+            "start the container with --user root --cap-add SYS_PTRACE",
+        ),
+        Surroundings { root: true, .. } => Check::missing(
+            NAME,
+            "not allowed to root without CAP_SYS_PTRACE",
+            "leave it that capability (systemd: CapabilityBoundingSet=CAP_SYS_PTRACE)",
+        ),
+        _ => Check::missing(NAME, "not allowed to this user", &by_helper(around)),
+    }
+}
+
+/// What lets an ordinary user of this machine use userfaultfd, by the helper where it is there.
+fn by_helper(around: &Surroundings) -> String {
+    let sysctl = "sudo sysctl vm.unprivileged_userfaultfd=1";
+    match &around.helper {
+        Helper::Absent => sysctl.into(),
+        Helper::Plain => format!("sudo pleat setup && sudo usermod -aG pleat {}", user()),
+        Helper::ForGroup(group) => {
+            format!("sudo usermod -aG {group} {} (and log in again)", user())
+        }
+        // It may be executed and does not help.
+        Helper::Ready => {
+            format!("sudo pleat setup (pleat-helper lacks its capabilities), or {sysctl}")
+        }
+    }
+}
+
+fn user() -> String {
+    std::env::var("USER")
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or("USER".into())
 }
 
 /// Docker's default profile has no userfaultfd(2), with whatever capability, but lets ioctl(2)
 /// on the device pass.
-fn seccomp_remedy(around: Surroundings) -> &'static str {
-    match (around.container, around.root) {
-        (true, true) => "start the container with --device /dev/userfaultfd --cap-add SYS_PTRACE",
-        (true, false) => {
+fn seccomp_remedy(around: &Surroundings) -> &'static str {
+    match (around.container, around.user_namespace, around.root) {
+        (_, true, _) => {
+            "outside: sudo sysctl vm.unprivileged_userfaultfd=1, and a seccomp profile that allows \
+             userfaultfd (--security-opt seccomp=FILE); or a container of root's"
+        }
+        (true, _, true) => {
+            "start the container with --device /dev/userfaultfd --cap-add SYS_PTRACE"
+        }
+        (true, _, false) => {
             "start the container with --user root --device /dev/userfaultfd --cap-add SYS_PTRACE"
         }
-        (false, _) => "allow it where the filter is set (systemd: SystemCallFilter=userfaultfd)",
+        (false, ..) => "allow it where the filter is set (systemd: SystemCallFilter=userfaultfd)",
     }
 }
 
@@ -162,25 +243,40 @@ fn features(offered: Result<u64, i32>) -> Check {
 
 fn fork_events(facts: &Facts) -> Check {
     const NAME: &str = "fork";
-    match facts.fork_errno {
-        None => Check::ok(NAME, "children are served from their first instruction"),
-        Some(libc::EPERM) => {
-            let remedy = match facts.surroundings.container {
-                true => "start the container with --cap-add SYS_PTRACE",
-                false => "sudo pleat run ...",
-            };
-            Check::note(
-                NAME,
-                "fork events need CAP_SYS_PTRACE; programs that fork without exec are limited",
-            )
-            .mended_by(remedy)
-        }
-        Some(errno) => {
-            let why = io::Error::from_raw_os_error(errno);
-            let finding = format!("fork events are refused ({why})");
-            Check::missing(NAME, finding, super::machine::NEWER_KERNEL)
-        }
+    if facts.forks {
+        return Check::ok(NAME, "children are served from their first instruction");
     }
+    let around = &facts.surroundings;
+    let finding = match around.user_namespace {
+        true => {
+            "the kernel reports forks only with CAP_SYS_PTRACE outside of any user namespace; \
+             programs that fork without exec are limited"
+        }
+        false => "fork events need CAP_SYS_PTRACE; programs that fork without exec are limited",
+    };
+    let remedy = match around {
+        Surroundings {
+            user_namespace: true,
+            ..
+        } => "start this as root outside of the namespace".into(),
+        Surroundings {
+            container: true,
+            root: true,
+            ..
+        } => "start the container with --cap-add SYS_PTRACE".into(),
+        Surroundings {
+            container: true, ..
+        } => "start the container with --user root --cap-add SYS_PTRACE".into(),
+        Surroundings { root: true, .. } => {
+            "leave root CAP_SYS_PTRACE (systemd: CapabilityBoundingSet=CAP_SYS_PTRACE)".into()
+        }
+        Surroundings {
+            helper: Helper::Absent,
+            ..
+        } => "sudo pleat run ...".into(),
+        _ => by_helper(around),
+    };
+    Check::note(NAME, finding).mended_by(&remedy)
 }
 
 fn errno(error: &io::Error) -> i32 {
@@ -198,7 +294,9 @@ mod tests {
         Facts {
             route: Ok(Route::Syscall),
             offered: Ok(ALL),
-            fork_errno: None,
+            forks: true,
+            device: true,
+            device_minor: Some(126),
             surroundings: Surroundings::default(),
         }
     }
@@ -229,18 +327,41 @@ mod tests {
 
     #[test]
     fn a_permitted_machine_has_nothing_to_mend() {
-        let checks = judge(&allowed());
-        assert_eq!(checks.len(), 3);
-        assert!(
-            checks.iter().all(|check| check.verdict == Verdict::Ok),
-            "{checks:?}"
-        );
+        let root = Surroundings {
+            root: true,
+            may_trace: true,
+            ..Surroundings::default()
+        };
+        for (surroundings, lines) in [(Surroundings::default(), 3), (root, 4)] {
+            let facts = Facts {
+                surroundings,
+                ..allowed()
+            };
+            let checks = judge(&facts);
+            assert_eq!(checks.len(), lines);
+            assert!(
+                checks.iter().all(|check| check.verdict == Verdict::Ok),
+                "{checks:?}"
+            );
+        }
     }
 
     #[test]
-    fn an_ordinary_user_is_shown_the_sysctl() {
-        let check = refused_with(libc::EPERM, Surroundings::default());
-        assert_eq!(remedy(check), "sudo sysctl vm.unprivileged_userfaultfd=1");
+    fn an_ordinary_user_is_shown_the_helper_if_there_is_one_and_else_the_sysctl() {
+        let with = |helper| {
+            let around = Surroundings {
+                helper,
+                ..Surroundings::default()
+            };
+            remedy(refused_with(libc::EPERM, around))
+        };
+        assert_eq!(
+            with(Helper::Absent),
+            "sudo sysctl vm.unprivileged_userfaultfd=1"
+        );
+        assert!(with(Helper::Plain).starts_with("sudo pleat setup && sudo usermod -aG pleat "));
+        assert!(with(Helper::ForGroup("mem".into())).starts_with("sudo usermod -aG mem "));
+        assert!(with(Helper::Ready).contains("lacks its capabilities"));
     }
 
     #[test]
@@ -249,7 +370,39 @@ mod tests {
             container: true,
             ..Surroundings::default()
         };
-        assert!(remedy(refused_with(libc::EPERM, container)).ends_with("--cap-add SYS_PTRACE"));
+        let remedy = remedy(refused_with(libc::EPERM, container));
+        assert!(remedy.ends_with("--user root --cap-add SYS_PTRACE"));
+    }
+
+    #[test]
+    fn what_a_user_namespace_was_given_is_not_recommended_again() {
+        let rootless = Surroundings {
+            user_namespace: true,
+            container: true,
+            root: true,
+            may_trace: true,
+            ..Surroundings::default()
+        };
+        let filtered = Surroundings {
+            even_user_mode_refused: true,
+            seccomp_filter: true,
+            ..rootless.clone()
+        };
+        let facts = Facts {
+            forks: false,
+            surroundings: rootless.clone(),
+            ..allowed()
+        };
+        let fork = judge(&facts).swap_remove(2);
+        let refused = [
+            refused_with(libc::EPERM, rootless),
+            refused_with(libc::EPERM, filtered),
+            fork,
+        ];
+        for check in refused {
+            assert!(!check.to_string().contains("--cap-add"), "{check}");
+            assert!(check.to_string().contains("outside"), "{check}");
+        }
     }
 
     #[test]
@@ -259,9 +412,10 @@ mod tests {
             seccomp_filter: true,
             container: true,
             root: true,
+            ..Surroundings::default()
         };
         for errno in [libc::EPERM, libc::ENOSYS] {
-            let check = refused_with(errno, filtered);
+            let check = refused_with(errno, filtered.clone());
             assert!(check.finding.contains("seccomp"), "{check}");
             assert!(remedy(check).contains("--device /dev/userfaultfd"));
         }
@@ -302,7 +456,7 @@ mod tests {
     #[test]
     fn fork_without_the_capability_is_only_a_note() {
         let facts = Facts {
-            fork_errno: Some(libc::EPERM),
+            forks: false,
             ..allowed()
         };
         let fork = judge(&facts).pop().unwrap();
@@ -310,9 +464,18 @@ mod tests {
     }
 
     #[test]
-    fn status_fields_are_found_by_whole_name() {
-        let status = "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n";
-        assert_eq!(status_field(status, "Seccomp:"), Some("2"));
-        assert_eq!(status_field(status, "NoNewPrivs:"), None);
+    fn root_without_the_device_is_told_how_to_make_it() {
+        let facts = Facts {
+            device: false,
+            device_minor: device_minor("236 device-mapper\n126 userfaultfd\n"),
+            surroundings: Surroundings {
+                root: true,
+                ..Surroundings::default()
+            },
+            ..allowed()
+        };
+        let check = judge(&facts).pop().unwrap();
+        assert_eq!(check.verdict, Verdict::Note);
+        assert_eq!(remedy(check), "mknod -m 600 /dev/userfaultfd c 10 126");
     }
 }

@@ -108,6 +108,7 @@ fn job(args: &Args, faulty: Arc<Faulty>) -> Result<Job, RunError> {
         record: None,
         profile: false,
         agent: args.agent.clone(),
+        helper: None,
         live: None,
         quiet: false,
     })

@@ -114,7 +114,7 @@ impl Space {
         agent
             .channel
             .send(pleat_sys::bytes_of(&guard), None)
-            .map_err(|_| Ended)
+            .map_err(|_| self.outlive_agent())
     }
 
     /// The parts of a mapping to take charge of: all of it but the agent's memory, if it is private

@@ -1,11 +1,14 @@
 //! Reading the userfaultfd, and following what the program does to its address space.
 
 use super::faults::Fault;
+use super::misconduct::condemn_child;
+use super::patience::Patience;
 use super::{Ended, Space};
 use crate::shared::lock;
 use pleat_sys::process::{readable, wait};
 use pleat_types::{PageNo, PageRange};
 use pleat_wire::uffd::Message;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -19,10 +22,19 @@ impl Space {
         let mut fresh = Vec::new();
         let uffd = &self.link.uffd;
         let ring = self.agent.as_ref().map(|agent| &agent.slots.ring);
-        if let Some(ring) = ring {
-            let give_up = || uffd.is_dead() || self.shared.is_over();
+        if let Some(agent) = &self.agent {
+            let patience = Patience::for_lock();
+            let pid = self.link.pid.load(Ordering::Acquire);
+            let is_kept = Cell::new(false);
+            let give_up = || {
+                let is_gone = uffd.is_dead() || self.shared.is_over();
+                is_kept.set(!is_gone && patience.is_exhausted(agent, pid));
+                is_gone || is_kept.get()
+            };
             // Given up, the lock is a dead agent's, who moves no page any more.
-            ring.lock(&give_up);
+            if !agent.slots.ring.lock(&give_up) && is_kept.get() {
+                return Err(self.breach("its lock is not let go"));
+            }
         }
         let result = uffd.read(&mut fresh);
         if let Some(ring) = ring {
@@ -49,11 +61,7 @@ impl Space {
                 }
             }
         }
-        result.map_err(|error| {
-            self.shared
-                .fail(format!("cannot follow a process: {error}"));
-            Ended
-        })
+        result.map_err(|error| self.end_process(&format!("it cannot be followed ({error})")))
     }
 
     /// Deals with everything read so far: all events first, in order, then the faults (rule 2).
@@ -75,7 +83,11 @@ impl Space {
                     // SAFETY: the kernel made the descriptor for the reader of this message.
                     let child = unsafe { OwnedFd::from_raw_fd(child) };
                     self.forking = true;
-                    self.await_commands()?;
+                    if let Err(ended) = self.await_commands() {
+                        // Part of what it should have may be lost. It must not be closed.
+                        condemn_child(&self.shared, child);
+                        return Err(ended);
+                    }
                     self.forking = false;
                     self.fork(child)?;
                 }
@@ -108,13 +120,15 @@ impl Space {
     /// Waits until no command is under way or being made; commands are held back, and the one under
     /// way finds another generation, so this takes microseconds (rule 5).
     fn await_commands(&mut self) -> Result<(), Ended> {
+        let patience = Patience::for_answer();
         loop {
-            {
+            let is_sent = {
                 let take = lock(&self.link.take);
                 if !take.reserved && take.in_flight.is_empty() {
                     return Ok(());
                 }
-            }
+                !take.in_flight.is_empty()
+            };
             let agent = self.agent.as_ref().map_or(-1, |a| a.channel.as_raw_fd());
             let uffd = self.link.uffd.as_raw_fd();
             wait(
@@ -126,6 +140,11 @@ impl Space {
             if self.shared.is_over() {
                 return Err(Ended);
             }
+            let pid = self.link.pid.load(Ordering::Acquire);
+            let agent = self.agent.as_ref().filter(|_| is_sent);
+            if agent.is_some_and(|agent| patience.is_exhausted(agent, pid)) {
+                return Err(self.breach("a command is not answered"));
+            }
             if self.agent_gone || self.link.uffd.is_dead() {
                 return self.bury_commands();
             }
@@ -133,22 +152,25 @@ impl Space {
     }
 
     /// The agent died with a command under way. Pages of it may be lost, which does not matter to a
-    /// process that is gone, but would to a child that it has forked since.
+    /// process that is gone, but would to a child that it has forked since: that one is ended.
     fn bury_commands(&mut self) -> Result<(), Ended> {
         self.agent_gone = true;
-        let forked = self
-            .events
-            .iter()
-            .any(|event| matches!(event, Message::Fork { .. }));
-        if self.forking || forked {
-            self.shared.fail(
+        let mut is_any = self.forking;
+        for event in std::mem::take(&mut self.events) {
+            if let Message::Fork { child } = event {
+                is_any = true;
+                // SAFETY: the kernel made the descriptor for the reader of this message.
+                condemn_child(&self.shared, unsafe { OwnedFd::from_raw_fd(child) });
+            }
+        }
+        if is_any {
+            self.shared.tell(
                 "a process ended just after a fork that was not made by the C library, and part of \
-                 its child's memory with it; the job is ended to keep the child from reading \
-                 anything else"
+                 its child's memory with it; the child is ended to keep it from reading anything else"
                     .into(),
             );
         }
-        Err(Ended)
+        Err(self.outlive_agent())
     }
 
     /// Takes `[start, end)` out of the registered ranges.

@@ -230,9 +230,7 @@ impl Space {
     /// Looks the page up and fills it; `Some` when that has to wait.
     fn try_answer(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
         self.prints.clear();
-        // Without an agent nothing of this space can be taken: the child of a fork must come as far
-        // as to start one.
-        let urgent = self.agent.is_none() || fault.is_urgent;
+        let urgent = self.never_waits() || fault.is_urgent;
         if let Some(doorbell) = self.doorbell(fault.page) {
             let later = match doorbell {
                 Doorbell::Fork => self.prepare_fork(fault),
@@ -240,11 +238,11 @@ impl Space {
             };
             return match later {
                 Some(why) => Ok(Some(why)),
-                None => self.answer_own(fault, 0),
+                None => self.answer_own(fault, [0; 2]),
             };
         }
         if self.is_beacon(fault.page) {
-            return self.answer_own(fault, self.link.id.0.wrapping_add(1));
+            return self.answer_own(fault, self.link.token);
         }
         if let Some(view) = self.views.at(fault.page.address()) {
             return self.fill_view(fault, &view, urgent);
@@ -443,20 +441,14 @@ impl Space {
 
     /// The account of memory is wrong.
     pub(super) fn both(&self, page: PageNo) -> Ended {
-        self.shared.fail(format!(
-            "page {:#x} of process {} is both present and away",
-            page.address(),
-            self.link.pid.load(Ordering::Relaxed)
-        ));
-        Ended
+        let address = page.address();
+        self.end_process(&format!("its page {address:#x} is both present and away"))
     }
 
     /// There is no way to put a page in place.
     pub(super) fn cannot_fill(&self, page: PageNo, error: &std::io::Error) -> Ended {
         let address = page.address();
-        self.shared
-            .fail(format!("cannot fill page {address:#x}: {error}"));
-        Ended
+        self.end_process(&format!("its page {address:#x} cannot be filled ({error})"))
     }
 }
 

@@ -172,6 +172,7 @@ impl Space {
             .iter()
             .all(|n| n.is_multiple_of(page));
         let end = address.checked_add(len).filter(|end| *end < 1 << 47)?;
+        offset.checked_add(len).filter(|end| *end < 1 << 62)?;
         (follows && is_whole && len > 0).then_some((address, end))
     }
 
@@ -373,9 +374,9 @@ impl Space {
             // Unmapped since: the thread is to look again.
             Err(FillError::NotMapped) => self.link.uffd.wake(address, PAGE_SIZE as u64),
             Err(FillError::Other(error)) => {
-                self.shared
-                    .fail(format!("cannot poison page {address:#x}: {error}"));
-                return Err(Ended);
+                return Err(self.end_process(&format!(
+                    "its page {address:#x} cannot be poisoned ({error})"
+                )));
             }
         }
         Ok(None)

@@ -2,13 +2,16 @@
 //! about a child's first faults.
 
 use super::faults::{Fault, Later};
+use super::misconduct::condemn_child;
 use super::newborn::Newborn;
 use super::standins::GiveBack;
 use super::{Ended, Space};
 use crate::shared::{lock, Link};
 use pleat_sys::process::Bell;
+use pleat_sys::random::bits128;
 use pleat_sys::uffd::{FillError, Uffd};
 use pleat_types::PAGE_SIZE;
+use pleat_wire::message::Token;
 use pleat_wire::uffd::Message;
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -108,16 +111,21 @@ impl Space {
     /// The program forked: the child's page table is this one's, at this moment.
     pub(super) fn fork(&mut self, child: OwnedFd) -> Result<(), Ended> {
         self.shared.meters.forks.add(1);
-        let Ok(bell) = Bell::new() else {
-            self.shared
-                .fail("out of descriptors; raise `ulimit -n`".into());
-            return Err(Ended);
+        let (Ok(bell), Ok(token)) = (Bell::new(), bits128()) else {
+            self.shared.tell(
+                "out of descriptors; raise `ulimit -n`: a process just forked is ended for that"
+                    .into(),
+            );
+            condemn_child(&self.shared, child);
+            return Ok(());
         };
         let id = self.shared.engine().fork_space(self.link.id);
         let maybe_wiped = self.maybe_wiped_in_child();
         self.link.children.fetch_add(1, Ordering::AcqRel);
         let parent = Some(Arc::downgrade(&self.link));
-        let link = Arc::new(Link::new(id, 0, Uffd::new(child), bell, parent));
+        let link = Link::of_child(id, token, Uffd::new(child), bell, parent);
+        let link = Arc::new(link);
+        lock(&self.shared.claims).insert(token, link.clone());
         let run_max = (self.pages.len() / PAGE_SIZE) as u32;
         let registered = self.registered.clone();
         self.protect_after_fork(&link);
@@ -218,14 +226,22 @@ impl Space {
         }
     }
 
-    /// Fills the beacon or a doorbell with a word, one page at a time: a doorbell filled ahead would not
-    /// ring. The first thing that a forked child's agent does is to read the beacon: it finds the name
-    /// of its space there, which it passes on when it says hello.
-    pub(super) fn answer_own(&mut self, fault: &Fault, word: u32) -> Result<Option<Later>, Ended> {
+    /// Fills the beacon or a doorbell with a token or zeros, one page at a time: a doorbell filled ahead would not
+    /// ring. The first thing that a forked child's agent does is to read the beacon: it finds the token of
+    /// its space there, and in no other memory, which it passes on when it says hello.
+    pub(super) fn answer_own(
+        &mut self,
+        fault: &Fault,
+        token: Token,
+    ) -> Result<Option<Later>, Ended> {
         let page = &mut self.pages[..PAGE_SIZE];
         page.fill(0);
-        page[..4].copy_from_slice(&word.to_ne_bytes());
+        for (to, half) in page.chunks_exact_mut(8).zip(token) {
+            to.copy_from_slice(&half.to_ne_bytes());
+        }
         let filled = self.link.uffd.copy(fault.page.address(), page);
+        // It is for that memory and nothing else.
+        page[..16].fill(0);
         self.plan.items.clear();
         self.conclude(fault, filled, 1, true)
     }

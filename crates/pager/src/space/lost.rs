@@ -1,9 +1,8 @@
-//! A page that should be there and is not: rightly so, or the end of the job.
+//! A page that should be there and is not: rightly so, or the end of its process.
 
 use super::{Ended, Space};
 use pleat_engine::FillItem;
 use pleat_types::{PageNo, PAGE_SIZE};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long MADV_DONTNEED may take to drop pages after it was reported.
@@ -37,14 +36,11 @@ impl Space {
         Err(self.lost(page))
     }
 
-    /// Ends the job: a page is neither where it should be nor anywhere else.
+    /// Ends the process: a page is neither where it should be nor anywhere else.
     pub(super) fn lost(&self, page: PageNo) -> Ended {
-        self.shared.fail(format!(
-            "page {:#x} of process {} is gone, though nobody has given it up; the job is ended to \
-             keep the program from reading zeros there",
-            page.address(),
-            self.link.pid.load(Ordering::Relaxed)
-        ));
-        Ended
+        let address = page.address();
+        self.end_process(&format!(
+            "its page {address:#x} is gone, though nobody has given it up, and zeros must not be read there"
+        ))
     }
 }

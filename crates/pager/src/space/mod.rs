@@ -30,10 +30,13 @@ mod faults;
 pub(crate) mod files;
 mod forks;
 mod lost;
+mod misconduct;
 mod neighbours;
 mod newborn;
 mod origins;
+mod patience;
 pub(crate) mod reads;
+mod shut_in;
 mod sleepers;
 mod standins;
 mod unshare;
@@ -55,13 +58,14 @@ use pleat_backing::Fingerprint;
 use pleat_codec::PageKind;
 use pleat_engine::{FillPlan, Refusal, BLOCK_PAGES};
 use pleat_sys::channel::Received;
-use pleat_sys::process::{hurry, own_thread, readable, relax, relax_like, wait};
+use pleat_sys::process::{hurry, own_thread, readable, relax, relax_like, signal, wait};
 use pleat_types::{PageNo, PAGE_SIZE};
 use pleat_wire::message::{self, Taken, Word};
 use pleat_wire::uffd::Message;
 use reads::Reads;
 use sleepers::Sleepers;
 use standins::{GiveBack, Stride};
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -73,7 +77,9 @@ pub struct Space {
     shared: Arc<Shared>,
     link: Arc<Link>,
     agent: Option<AgentLink>,
-    process: Option<OwnedFd>,
+    process: Option<Arc<OwnedFd>>,
+    /// It has been said why its process is ended.
+    is_told: Cell<bool>,
     /// Events read and not yet applied, in order.
     events: VecDeque<Message>,
     /// Faults read and not yet answered.
@@ -118,6 +124,8 @@ pub struct Space {
     /// The agent has something to say.
     agent_calls: bool,
     forks: Forks,
+    /// Nothing can be taken from it any more.
+    is_shut_in: bool,
     /// A fork is being followed.
     forking: bool,
     /// The agent is gone, and with it, or soon, the address space.
@@ -144,11 +152,10 @@ impl Space {
     ) -> Space {
         let press = Press::new(&shared);
         let clock = FaultClock::new(shared.profile.as_ref());
-        let pid = link.pid.load(Ordering::Acquire);
+        let process = lock(&link.process).clone();
         Space {
-            process: (pid != 0)
-                .then(|| pleat_sys::process::pidfd(pid).ok())
-                .flatten(),
+            process,
+            is_told: Cell::new(false),
             shared,
             link,
             agent: None,
@@ -176,6 +183,7 @@ impl Space {
             clock,
             unsharing: (PageNo(0), 1),
             forks: Forks::default(),
+            is_shut_in: false,
             forking: false,
             agent_gone: false,
             agent_calls: false,
@@ -194,15 +202,20 @@ impl Space {
         lock(&shared.links).push(link.clone());
         let pid = link.pid.load(Ordering::Acquire);
         if pid != 0 {
-            lock(&shared.by_pid).insert(pid, link);
+            lock(&shared.by_pid).insert(pid, link.clone());
         }
         let started = std::thread::Builder::new()
             .name("pleat-space".into())
             .stack_size(512 << 10)
             .spawn(move || self.run());
         if let Err(error) = started {
-            shared.fail(format!(
-                "cannot start a thread: {error}; raise the limit on threads"
+            // It stays in the list, and its userfaultfd open.
+            link.condemn();
+            if let Some(process) = lock(&link.process).as_ref() {
+                signal(process.as_raw_fd(), libc::SIGKILL);
+            }
+            shared.tell(format!(
+                "cannot start a thread: {error}; raise the limit on threads. A process is ended for that"
             ));
         }
     }
@@ -218,6 +231,7 @@ impl Space {
                 break;
             }
         }
+        self.see_off();
         self.leave();
     }
 
@@ -225,6 +239,11 @@ impl Space {
     fn turn(&mut self) -> Result<(), Ended> {
         if self.link.ended.load(Ordering::Acquire) {
             return Err(Ended);
+        }
+        if self.link.is_condemned.load(Ordering::Acquire) {
+            return Err(
+                self.end_process("it cannot be given the memory that it had when it was forked")
+            );
         }
         self.keep_silence();
         self.read_mail()?;
@@ -239,7 +258,7 @@ impl Space {
         self.retry_deferred()?;
         self.finish_reads()?;
         if self.agent_gone {
-            return Err(Ended);
+            return Err(self.outlive_agent());
         }
         // A program in a storm of faults has met the next one by now: it ran while its page was
         // filled. Only when there was nothing to read is it worth asking whether there is.
@@ -266,8 +285,8 @@ impl Space {
 
     fn read_mail(&mut self) -> Result<(), Ended> {
         let mail = std::mem::take(&mut *lock(&self.link.mail));
-        if let Some(pid) = mail.process {
-            self.process = pleat_sys::process::pidfd(pid).ok();
+        if let Some(process) = mail.process {
+            self.process = Some(process);
         }
         if let Some(agent) = mail.agent {
             self.beacon = Some(agent.beacon);
@@ -318,18 +337,19 @@ impl Space {
                 self.agent_gone = true;
                 Ok(())
             }
+            Received::Garbled => Err(self.breach("a packet of another process, or too long")),
             Received::Packet(length, _) => {
                 let packet = &packet[..length];
-                match packet.first_chunk().map(|kind| u32::from_ne_bytes(*kind)) {
-                    Some(message::TAKEN) => match pleat_sys::read_plain::<Taken>(packet) {
-                        Some(taken) => self.apply_taken(&taken),
-                        None => Err(Ended),
-                    },
-                    Some(message::DONE) => match pleat_sys::read_plain::<Word>(packet) {
-                        Some(done) => self.hear_done(&done),
-                        None => Err(Ended),
-                    },
-                    _ => Err(Ended),
+                let kind = packet.first_chunk().map(|kind| u32::from_ne_bytes(*kind));
+                let is = |wanted| kind == Some(wanted);
+                let taken = pleat_sys::read_plain::<Taken>(packet);
+                if let Some(taken) = taken.filter(|_| is(message::TAKEN)) {
+                    return self.apply_taken(&taken);
+                }
+                let done = pleat_sys::read_plain::<Word>(packet);
+                match done.filter(|_| is(message::DONE)) {
+                    Some(done) => self.hear_done(&done),
+                    None => Err(self.breach("an unknown message")),
                 }
             }
         }
@@ -339,11 +359,16 @@ impl Space {
         let Some(agent) = self.agent.clone() else {
             return Ok(());
         };
-        if let Some(profile) = &self.shared.profile {
-            profile.taken(lock(&self.link.take).sent_ticks, taken);
-        }
-        let mut clock = self.shared.stopwatch();
+        let sent = lock(&self.link.take).sent_ticks;
         let items = std::mem::take(&mut lock(&self.link.take).in_flight);
+        self.note_forbidden(&taken.status[..items.len().min(taken.status.len())]);
+        let mut clock = self.shared.stopwatch();
+        if items.is_empty() || items.len() != taken.count as usize {
+            return Err(self.breach("an answer to what was not asked"));
+        }
+        if let Some(profile) = &self.shared.profile {
+            profile.taken(sent, taken);
+        }
         for ((page, _), status) in items.iter().zip(taken.status) {
             if status == message::GONE {
                 self.check_gone(*page)?;
@@ -427,7 +452,10 @@ impl Space {
     /// a read.
     fn descriptors(&self) -> [libc::pollfd; 5] {
         let agent = self.agent.as_ref().map_or(-1, |a| a.channel.as_raw_fd());
-        let process = self.process.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let process = self
+            .process
+            .as_ref()
+            .map_or(-1, |process| process.as_raw_fd());
         [
             readable(self.link.uffd.as_raw_fd()),
             readable(agent),
@@ -457,6 +485,7 @@ impl Space {
             by_pid.remove(&pid);
         }
         drop(by_pid);
+        lock(&self.shared.claims).remove(&self.link.token);
         self.drop_children_unborn();
         // A command that another thread is just making ends in this list; its frames die with the
         // ring, which the last staged page keeps alive.

@@ -54,10 +54,14 @@ impl Space {
         if count > control.wiped.len() {
             return vec![PageRange::of_addresses(0, ADDRESSES_END)];
         }
+        // The process may have written anything there.
         let range = |entry: &[AtomicU64; 2]| {
             let [start, end] = entry;
             let (start, end) = (start.load(Ordering::Acquire), end.load(Ordering::Acquire));
-            PageRange::of_addresses(start, end.max(start))
+            PageRange::of_addresses(
+                start.min(ADDRESSES_END),
+                end.clamp(start.min(ADDRESSES_END), ADDRESSES_END),
+            )
         };
         control.wiped.iter().take(count).map(range).collect()
     }
@@ -81,12 +85,10 @@ impl Space {
         let pid = self.link.pid.load(Ordering::Acquire);
         if pid == 0 {
             if fault.since.elapsed() > NAMELESS {
-                self.shared.fail(
-                    "a child forked without the C library uses memory under MADV_WIPEONFORK, \
-                     which pleat cannot follow"
-                        .into(),
-                );
-                return Err(Ended);
+                return Err(self.end_process(
+                    "it was forked without the C library and uses memory under MADV_WIPEONFORK, which \
+                     pleat cannot follow",
+                ));
             }
             return Ok(Some(Later::Leaving));
         }
@@ -145,11 +147,9 @@ impl Space {
     fn cannot_look(&self, error: &io::Error) -> Ended {
         let pid = self.link.pid.load(Ordering::Acquire);
         let is_gone = matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT));
-        if !is_gone || pid == 0 {
-            self.shared.fail(format!(
-                "cannot read what the forked process {pid} has mapped: {error}"
-            ));
+        match is_gone && pid != 0 {
+            true => Ended,
+            false => self.end_process(&format!("what it has mapped cannot be read ({error})")),
         }
-        Ended
     }
 }

@@ -259,16 +259,14 @@ impl Space {
                 Ok(None)
             }
             Err(FillError::Other(error)) => {
-                self.shared
-                    .fail(format!("cannot fill page {address:#x}: {error}"));
-                Err(Ended)
+                Err(self.end_process(&format!("its page {address:#x} cannot be filled ({error})")))
             }
         }
     }
 
     /// A page is about to be filled with zeros. In memory that stands in for a file they would be there
     /// for every process. Such a mapping that nobody knows of can only be made by calls that bypass the C
-    /// library; it ends the job. `true`: an event is pending, and the fault is to be answered after it.
+    /// library; it ends the process. `true`: an event is pending, and the fault is to be answered after it.
     pub(super) fn is_pending_or_unknown_view(&self, fault: &Fault) -> Result<bool, Ended> {
         if !self.link.has_stand_ins.load(Ordering::Acquire) || self.is_own(fault.page) {
             return Ok(false);
@@ -285,22 +283,19 @@ impl Space {
         if !procfs::is_named(pid, address, &name).unwrap_or(false) {
             return Ok(false);
         }
-        self.shared.fail(format!(
-            "process {pid} has mapped more of a file by a system call that bypasses the C library, which \
-             pleat cannot follow; run it with --no-file-maps"
-        ));
-        Err(Ended)
+        Err(self.end_process(
+            "it has mapped more of a file by a system call that bypasses the C library, which pleat cannot \
+             follow; run it with --no-file-maps",
+        ))
     }
 
     /// The file is going to be mapped there again.
     fn wait_for_file(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
         if self.agent.is_none() && fault.since.elapsed() > ORPHAN_WAIT {
-            self.shared.fail(
-                "a mapped file was opened for writing, and a child forked without the C library has \
-                 it mapped, which pleat cannot follow"
-                    .into(),
-            );
-            return Err(Ended);
+            return Err(self.end_process(
+                "a file that it has mapped was opened for writing, and it was forked without the C library, \
+                 which pleat cannot follow",
+            ));
         }
         if self.giving_back == GiveBack::Idle {
             self.giving_back = GiveBack::Due;
@@ -312,12 +307,9 @@ impl Space {
     pub(super) fn hear_done(&mut self, done: &Word) -> Result<(), Ended> {
         if done.error != 0 || self.giving_back != GiveBack::Asked {
             let error = std::io::Error::from_raw_os_error(done.error);
-            self.shared.fail(format!(
-                "a mapped file was opened for writing, and process {} cannot have it mapped again \
-                 ({error})",
-                self.link.pid.load(Ordering::Relaxed)
-            ));
-            return Err(Ended);
+            return Err(self.end_process(&format!(
+                "a file that it has mapped was opened for writing, and cannot be mapped again ({error})"
+            )));
         }
         self.giving_back = GiveBack::Frozen;
         Ok(())
@@ -367,10 +359,9 @@ impl Space {
                 Ok(parts) => parts,
                 Err(_) if self.link.uffd.is_dead() => return Err(Ended),
                 Err(error) => {
-                    self.shared.fail(format!(
-                        "the mappings of process {pid} cannot be looked at: {error}"
-                    ));
-                    return Err(Ended);
+                    return Err(
+                        self.end_process(&format!("its mappings cannot be looked at ({error})"))
+                    );
                 }
             };
             if parts.is_empty() {
@@ -419,6 +410,7 @@ impl Space {
     fn send(&mut self, packet: &[u8], descriptor: Option<i32>) -> Result<(), Ended> {
         let agent = self.agent.as_ref().ok_or(Ended)?;
         // Refused only by an agent that is gone; a few packets are under way at most.
-        agent.channel.send(packet, descriptor).map_err(|_| Ended)
+        let sent = agent.channel.send(packet, descriptor);
+        sent.map_err(|_| self.outlive_agent())
     }
 }

@@ -1,21 +1,24 @@
-//! Conversations with agents, a step per packet: hello, get ready, ready.
+//! Conversations with agents, a step per packet: hello, get ready, ready. Everything that is heard is data of a
+//! process's, and may come at any time: see `trust.rs`.
 
+use super::preparing::{announce, are_its_own, follow, ADDRESSES_END};
+use super::trust::Guest;
+use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::Stage;
 use crate::rings::RING_FRAMES_MAX;
 use crate::shared::{lock, AgentLink, Link};
 use crate::space::Space;
-use pleat_sys::channel::{Channel, Received};
+use pleat_sys::channel::Received;
 use pleat_sys::process::{hurry, relax_like, Bell};
 use pleat_sys::procfs;
-use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
 use pleat_types::PageNo;
-use pleat_wire::message::{self, FileRequest, Hello, Prepare, Prepared};
+use pleat_wire::message::{self, FileRequest, Hello, Prepared};
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// The thread of a process that it knows by this name, if that is its name here, too: in a PID namespace of its own it
 /// is somebody else's.
@@ -23,31 +26,40 @@ fn thread_of(pid: i32, name: i32) -> Option<i32> {
     procfs::is_thread_of(pid, name).then_some(name)
 }
 
+/// What a process has done that says what no agent says.
+const NONSENSE: &str = "sent something that no agent sends";
+const FORGERY: &str = "sent what cannot be its userfaultfd or its memory";
+/// How long an agent may run ahead of others to get ready.
+const HURRIED_MAX: Duration = Duration::from_secs(5);
+
 /// Frames of a staging ring, unless the budget is small.
 const RING_FRAMES: u64 = 256;
 
 impl Supervisor<'_> {
-    pub(super) fn accept(&mut self) {
-        while let Ok(Some(channel)) = self.listener.accept() {
-            self.unnamed.push(channel);
-        }
-    }
-
     pub(super) fn hear_unnamed(&mut self) {
-        for channel in std::mem::take(&mut self.unnamed) {
-            let mut packet = [0u8; message::PACKET_MAX];
-            match channel.receive(&mut packet) {
-                Received::Nothing => self.unnamed.push(channel),
-                Received::Closed => {}
-                Received::Packet(length, descriptors) => {
-                    self.hear_first(channel, &packet[..length], descriptors);
-                }
+        for guest in std::mem::take(&mut self.unnamed) {
+            if let Some(silent) = self.hear_guest(guest) {
+                self.unnamed.push(silent);
             }
         }
     }
 
+    /// Hears a connection that has said nothing yet; gives it back if it still has not.
+    pub(super) fn hear_guest(&mut self, guest: Guest) -> Option<Guest> {
+        let mut packet = [0u8; message::PACKET_MAX];
+        match guest.channel.receive(&mut packet) {
+            Received::Nothing => return Some(guest),
+            Received::Closed => {}
+            Received::Garbled => self.dismiss(guest.peer.pid, &guest.channel, NONSENSE),
+            Received::Packet(length, descriptors) => {
+                self.hear_first(guest, &packet[..length], descriptors);
+            }
+        }
+        None
+    }
+
     /// The first packet of a connection: an agent's hello, or what a thread of a program asks.
-    fn hear_first(&mut self, channel: Channel, packet: &[u8], descriptors: Vec<OwnedFd>) {
+    fn hear_first(&mut self, guest: Guest, packet: &[u8], descriptors: Vec<OwnedFd>) {
         let kind = packet.first_chunk().map(|kind| u32::from_ne_bytes(*kind));
         let is_of_files = matches!(
             kind,
@@ -60,99 +72,91 @@ impl Supervisor<'_> {
                     | message::MAP_MEMORY
             )
         );
-        if is_of_files {
-            if let Some(request) = pleat_sys::read_plain::<FileRequest>(packet) {
-                self.hear_file_request(channel, request, descriptors);
-            }
-        } else if let Some(hello) = pleat_sys::read_plain::<Hello>(packet) {
-            self.welcome(channel, &hello);
+        let request = pleat_sys::read_plain::<FileRequest>(packet).filter(|_| is_of_files);
+        let hello = pleat_sys::read_plain::<Hello>(packet).filter(|_| kind == Some(message::HELLO));
+        match (request, hello) {
+            (Some(request), _) => self.hear_file_request(guest, request, descriptors),
+            (None, Some(hello)) => self.welcome(guest, &hello),
+            (None, None) => self.dismiss(guest.peer.pid, &guest.channel, NONSENSE),
         }
     }
 
-    fn welcome(&mut self, channel: Channel, hello: &Hello) {
-        let Ok((pid, _)) = channel.peer() else { return };
-        if hello.kind != message::HELLO || hello.version != pleat_wire::VERSION {
-            self.warn(&format!(
-                "process {pid} has an agent of another version; it runs unmanaged"
-            ));
-            return;
+    fn welcome(&mut self, guest: Guest, hello: &Hello) {
+        let Guest { channel, peer } = guest;
+        let pid = peer.pid;
+        if hello.version != pleat_wire::VERSION {
+            return self.dismiss(pid, &channel, "an agent of another version");
+        }
+        // Whoever executes another program has lost the connection of before by now.
+        if self.is_speaking(pid) {
+            return self.dismiss(pid, &channel, "said hello twice");
+        }
+        let claim = match hello.token {
+            [0, 0] => None,
+            token => match self.claim(&peer, token) {
+                Some(link) => Some(link),
+                None => return self.dismiss(pid, &channel, "claimed memory that is not its own"),
+            },
+        };
+        if claim.is_none() {
+            // Exec: the address space of before is gone, or another process's that shares it.
+            let before = lock(&self.shared.by_pid).remove(&pid);
+            before
+                .filter(|link| link.uffd.is_dead())
+                .iter()
+                .for_each(|link| link.end());
         }
         self.shared.meters.processes.add(1);
-        if hello.token != 0 {
-            self.name_child(hello.token, pid);
-        }
-        let link = lock(&self.shared.by_pid).get(&pid).cloned();
-        if let (Some(link), 0) = (&link, hello.forked) {
-            // Exec: the address space of before is gone.
-            link.end();
-        }
-        let Some(process) = self.census.add(pid, Stage::Ready(channel), self.keeper) else {
-            return;
-        };
+        let added = self
+            .census
+            .add_known(pid, peer.pidfd, Stage::Ready(channel), self.keeper);
+        let Some(process) = added else { return };
         let own = [
             (hello.area_start, hello.area_end),
             (hello.data_start, hello.data_end),
         ];
-        process.agent = (hello.agent_thread, own);
+        process.agent = (hello.agent_thread, own.map(within_addresses));
+        process.claim = claim;
         if hello.forked != 0 {
+            let is_claimed = process.claim.is_some();
             self.share(pid);
-            if link.is_some() {
+            if is_claimed {
                 // The parent was managed, so the child is from its first instruction.
                 self.prepare(pid);
             }
         }
     }
 
-    /// A forked child has found its space's name in the beacon: now the space's process is known, by
-    /// the kernel's word for who is at the other end of the connection.
-    fn name_child(&mut self, token: u32, pid: i32) {
-        let links = lock(&self.shared.links);
-        let named = links.iter().find(|link| {
-            link.id.0.wrapping_add(1) == token && link.pid.load(Ordering::Acquire) == 0
-        });
-        let Some(link) = named.cloned() else { return };
-        drop(links);
-        link.pid.store(pid, Ordering::Release);
-        lock(&self.shared.by_pid).insert(pid, link.clone());
-        lock(&link.mail).process = Some(pid);
-        link.bell.ring();
+    /// Whether a process has an agent that is connected.
+    fn is_speaking(&self, pid: i32) -> bool {
+        match self
+            .census
+            .processes
+            .get(&pid)
+            .map(|process| &process.stage)
+        {
+            Some(Stage::Ready(channel) | Stage::Preparing(channel, _)) => !channel.is_closed(),
+            Some(Stage::Managed(link)) => link.has_agent(),
+            _ => false,
+        }
     }
 
     /// Tells a process's agent to get ready.
     pub(super) fn prepare(&mut self, pid: i32) {
-        let known = lock(&self.shared.by_pid).get(&pid).cloned();
-        // After an exec its thread may not have left yet, and the userfaultfd is the old memory's.
-        let link = known.filter(|link| !link.ended.load(Ordering::Acquire));
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
-        let command = Prepare {
-            kind: message::PREPARE,
-            ring_frames: ring_frames(self.job.budget_bytes),
-            has_uffd: u32::from(link.is_some()),
-            fork_events: 1,
-            slow_ticks: self
-                .shared
-                .profile
-                .as_ref()
-                .map_or(0, |profile| profile.slow_ticks()),
-        };
-        let uffd = link.map(|link| link.uffd.as_raw_fd());
+        // The one descriptor that gives power over memory goes to the process whose memory that is: by this
+        // connection the token was shown that was put there. The agent cannot do without it: the kernel lets
+        // pages be moved (UFFDIO_MOVE) by their own process alone.
+        let uffd = process.claim.as_ref().map(|link| link.uffd.clone());
         // Until it has answered nothing stops the program, which has a head start: behind other load
         // the agent comes too late, when memory is full.
         if let Some(thread) = thread_of(pid, process.agent.0) {
             hurry(thread);
+            process.hurried = Some(Instant::now());
         }
-        process.stage = match std::mem::replace(&mut process.stage, Stage::Silent) {
-            Stage::Ready(channel) => {
-                match channel.send(pleat_sys::bytes_of(&command), uffd) {
-                    Ok(()) => Stage::Preparing(channel),
-                    // It is just ending; the next look finds it gone.
-                    Err(_) => Stage::Ready(channel),
-                }
-            }
-            other => other,
-        };
+        self.hand_over(pid, uffd);
     }
 
     pub(super) fn hear_processes(&mut self) {
@@ -160,7 +164,7 @@ impl Supervisor<'_> {
             .census
             .processes
             .iter()
-            .filter(|(_, p)| matches!(p.stage, Stage::Ready(_) | Stage::Preparing(_)))
+            .filter(|(_, p)| matches!(p.stage, Stage::Ready(_) | Stage::Preparing(..)))
             .map(|(pid, _)| *pid)
             .collect();
         for pid in talking {
@@ -172,41 +176,64 @@ impl Supervisor<'_> {
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
-        let (Stage::Ready(channel) | Stage::Preparing(channel)) = &process.stage else {
+        let (Stage::Ready(channel) | Stage::Preparing(channel, _)) = &process.stage else {
             return;
         };
         let mut packet = [0u8; message::PACKET_MAX];
+        let is_asked = matches!(process.stage, Stage::Preparing(..));
         match channel.receive(&mut packet) {
-            Received::Nothing => {}
+            Received::Nothing => self.stop_hurrying(pid),
             // Exec or exit. After an exec the process is silent until its new agent says hello.
-            Received::Closed => process.stage = Stage::Silent,
+            Received::Closed => self.lose(pid),
             Received::Packet(length, descriptors) => {
                 let answer = pleat_sys::read_plain::<Prepared>(&packet[..length]);
-                match answer {
-                    Some(answer) if answer.kind == message::PREPARED && answer.error == 0 => {
-                        self.manage(pid, &answer, descriptors);
-                    }
-                    Some(answer) => self.unmanageable(pid, &answer),
-                    None => {}
+                match answer.filter(|answer| answer.kind == message::PREPARED && is_asked) {
+                    Some(answer) if answer.error == 0 => self.manage(pid, &answer, descriptors),
+                    Some(answer) => self.unmanageable(pid, &Obstacle::of_answer(&answer)),
+                    None => self.part_with(pid, NONSENSE),
                 }
             }
+            Received::Garbled => self.part_with(pid, NONSENSE),
         }
     }
 
-    fn unmanageable(&mut self, pid: i32, answer: &Prepared) {
+    /// The connection to an agent that is not ready is closed. If the process has a space already, that goes on
+    /// without an agent: its faults are answered, and nothing is taken.
+    fn lose(&mut self, pid: i32) {
         if let Some(process) = self.census.processes.get_mut(&pid) {
-            process.stage = Stage::Unmanageable;
+            process.stage = Stage::Silent;
+            process.claim = None;
         }
-        let what = match answer.step {
-            message::STEP_USERFAULTFD => "userfaultfd is not allowed",
-            message::STEP_API => "userfaultfd lacks a feature (fork events need CAP_SYS_PTRACE)",
-            message::STEP_MEMORY => "shared memory cannot be had",
-            _ => "memory cannot be registered",
+    }
+
+    /// Closes the connection of a process that is not managed yet. One whose memory is away already, because its
+    /// parent's was, is ended.
+    fn part_with(&mut self, pid: i32, what: &str) {
+        let Some(process) = self.census.processes.get_mut(&pid) else {
+            return;
         };
-        let error = std::io::Error::from_raw_os_error(answer.error);
-        self.shared.fail(format!(
-            "process {pid} cannot be managed: {what} ({error}); `pleat doctor` tells the remedy"
-        ));
+        let stage = std::mem::replace(&mut process.stage, Stage::Unmanageable);
+        let claim = process.claim.take();
+        if let Stage::Ready(channel) | Stage::Preparing(channel, _) = stage {
+            self.dismiss(pid, &channel, what);
+        }
+        if let Some(link) = claim {
+            link.condemn();
+        }
+    }
+
+    /// An agent that does not get ready, because its process is stopped or for no good reason, does not run ahead
+    /// of others for ever.
+    fn stop_hurrying(&mut self, pid: i32) {
+        let Some(process) = self.census.processes.get_mut(&pid) else {
+            return;
+        };
+        if process.hurried.is_some_and(|at| at.elapsed() > HURRIED_MAX) {
+            process.hurried = None;
+            if let Some(thread) = thread_of(pid, process.agent.0) {
+                relax_like(thread, pid);
+            }
+        }
     }
 
     /// An agent is ready: its address space gets a thread, or the thread it has gets its agent.
@@ -214,23 +241,38 @@ impl Supervisor<'_> {
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;
         };
-        let Stage::Preparing(channel) = std::mem::replace(&mut process.stage, Stage::Silent) else {
+        let (name, own) = process.agent;
+        let Stage::Preparing(_, lent) = &process.stage else {
             return;
         };
-        let Ok([uffd, memory]) = <[OwnedFd; 2]>::try_from(descriptors) else {
-            return;
+        let is_placed = are_its_own(answer, own[0]);
+        let followed = match lent.is_forked {
+            _ if !is_placed => Err(Obstacle::Nonsense),
+            true => Ok(None),
+            false => follow(&self.grant, answer, descriptors).map(Some),
         };
-        let ring = match Ring::map(&memory, ring_frames(self.job.budget_bytes)) {
-            Ok(ring) => ring,
-            Err(error) => {
-                return self
-                    .shared
-                    .fail(format!("cannot map a staging ring: {error}"))
+        let known = (pid, process.pidfd.clone());
+        let claim = process.claim.clone();
+        let started = match (followed, claim) {
+            // The kernel has reported the fork that this one came by.
+            (Ok(None), Some(link)) => Ok((link, true)),
+            (Ok(Some((uffd, forks))), None) => {
+                self.start_space(known, uffd).map(|link| (link, forks))
             }
+            (Ok(_), _) => Err(Obstacle::Nonsense),
+            (Err(cause), _) => Err(cause),
+        };
+        let (link, fork_events) = match started {
+            Ok(started) => started,
+            Err(Obstacle::Nonsense) => return self.part_with(pid, FORGERY),
+            Err(cause) => return self.unmanageable(pid, &cause),
+        };
+        let Some((channel, ring)) = self.take_prepared(pid) else {
+            return;
         };
         self.shared.meters.managed_processes.add(1);
         let slots = self.shared.rings.add(ring);
-        let (name, own) = process.agent;
+        announce(&channel, &slots, fork_events);
         let thread = thread_of(pid, name);
         if let Some(thread) = thread {
             relax_like(thread, pid);
@@ -241,41 +283,43 @@ impl Supervisor<'_> {
             name,
             thread,
             own,
-            fork_events: answer.fork_events != 0,
+            fork_events,
             beacon: PageNo::of_address(answer.beacon),
-        };
-        let known = lock(&self.shared.by_pid).get(&pid).cloned();
-        let link = match known.filter(|link| !link.ended.load(Ordering::Acquire)) {
-            Some(link) => link,
-            None => match self.start_space(pid, uffd) {
-                Some(link) => link,
-                None => return,
-            },
         };
         lock(&link.mail).agent = Some(agent);
         link.rescan();
         if let Some(process) = self.census.processes.get_mut(&pid) {
             process.stage = Stage::Managed(link);
+            process.claim = None;
+            process.hurried = None;
         }
         self.stay_ahead();
     }
 
-    fn start_space(&mut self, pid: i32, uffd: OwnedFd) -> Option<Arc<Link>> {
-        let Ok(bell) = Bell::new() else {
-            self.shared
-                .fail("out of descriptors; raise `ulimit -n`".into());
-            return None;
-        };
+    fn start_space(
+        &mut self,
+        process: (i32, Arc<OwnedFd>),
+        uffd: Uffd,
+    ) -> Result<Arc<Link>, Obstacle> {
+        let bell = Bell::new().map_err(Obstacle::Supervisor)?;
         let id = self.shared.engine().add_space();
-        let link = Arc::new(Link::new(id, pid, Uffd::new(uffd), bell, None));
+        let link = Arc::new(Link::new(id, process, uffd, bell));
         let run_max = self.job.run_max();
         let space = Space::new(self.shared.clone(), link.clone(), run_max, BTreeMap::new());
         space.start();
-        Some(link)
+        Ok(link)
+    }
+}
+
+/// A range of addresses as a process tells it, or none.
+fn within_addresses((start, end): (u64, u64)) -> (u64, u64) {
+    match start <= end && end < ADDRESSES_END {
+        true => (start, end),
+        false => (0, 0),
     }
 }
 
 /// Frames of a staging ring: 1 MiB, or a 256th of a small budget.
-fn ring_frames(budget_bytes: u64) -> u32 {
+pub(super) fn ring_frames(budget_bytes: u64) -> u32 {
     (budget_bytes / 256 / 4096).clamp(32, RING_FRAMES.min(u64::from(RING_FRAMES_MAX))) as u32
 }

@@ -38,8 +38,8 @@ impl Supervisor<'_> {
             (Some(_), Some(error)) => error,
             (Some(swap), None) => match swap.max_bytes {
                 Some(max) => format!(
-                    "the swap file is full at --swap-max {} MiB; raise that, or --memory",
-                    max >> 20
+                    "the swap file is full at --swap-max {} KiB; raise that, or --memory",
+                    max >> 10
                 ),
                 None => "raise --memory".into(),
             },

@@ -13,16 +13,19 @@
 //! this thread may not run for longer: left to looks alone, one job in some hundreds that filled 64 MiB in a
 //! budget of 44 was killed at a hard limit.
 
+use super::trust::Guest;
 use super::Supervisor;
 use crate::census::Stage;
 use crate::files::{answer, FileRequested};
 use crate::shared::{lock, Link};
 use crate::standins::StandIns;
 use pleat_sys::channel::Channel;
-use pleat_sys::{procfs, source, uffd};
+use pleat_sys::{procfs, source};
 use pleat_wire::message::{
     FileRequest, ASK_FILE, ASK_STAND_IN, BORROW, MAP_FILE, MAP_MEMORY, MAP_STAND_IN,
 };
+use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -33,6 +36,12 @@ const LARGE_SHARE: u64 = 16;
 /// How long a process may take to say hello or to become ready. Its mapping stays as it is then.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Requests that wait, of all processes and of one. A thread has one at a time.
+const ASKED_MAX: usize = 256;
+const ASKED_OF_ONE_MAX: usize = 64;
+/// Requests that wait for a space's thread.
+const PASSED_MAX: usize = 256;
+
 /// The size from which on new mappings of fresh memory are to be asked about, in bytes.
 pub fn ask_from(budget_bytes: u64) -> u64 {
     budget_bytes / LARGE_SHARE
@@ -41,6 +50,8 @@ pub fn ask_from(budget_bytes: u64) -> u64 {
 /// A request that has not been passed on.
 pub(super) struct Asked {
     pid: i32,
+    /// Of the process, when it connected.
+    user: u32,
     request: FileRequest,
     file: Option<OwnedFd>,
     channel: Channel,
@@ -65,18 +76,31 @@ impl Supervisor<'_> {
     /// Takes up a request.
     pub(super) fn hear_file_request(
         &mut self,
-        channel: Channel,
+        guest: Guest,
         request: FileRequest,
         descriptors: Vec<OwnedFd>,
     ) {
-        let Ok((pid, _)) = channel.peer() else { return };
-        self.asked.push(Asked {
-            pid,
+        let Guest { channel, peer } = guest;
+        let file = descriptors.into_iter().next();
+        let asked = Asked {
+            pid: peer.pid,
+            user: peer.uid,
             request,
-            file: descriptors.into_iter().next(),
+            file,
             channel,
             since: Instant::now(),
-        });
+        };
+        let of_one = self.asked.iter().filter(|other| other.pid == peer.pid);
+        // Nothing is opened that the process may not read itself, and nothing that may never answer.
+        let is_fit = |file: &OwnedFd| source::may_read(file) && source::is_served_here(file);
+        if !asked.file.as_ref().is_none_or(is_fit) {
+            answer(&asked.channel, false, None);
+        } else if of_one.count() >= ASKED_OF_ONE_MAX || self.asked.len() >= ASKED_MAX {
+            self.shared.meters.dropped_peers.add(1);
+            asked.leave_as_it_is();
+        } else {
+            self.asked.push(asked);
+        }
     }
 
     /// Deals with every request that can be dealt with.
@@ -86,10 +110,7 @@ impl Supervisor<'_> {
                 Verdict::Wait if asked.since.elapsed() < PATIENCE => self.asked.push(asked),
                 Verdict::No => answer(&asked.channel, false, None),
                 Verdict::Yes => answer(&asked.channel, true, None),
-                // To a question the careful answer is yes; a mapping stays as it is.
-                Verdict::Wait | Verdict::Unknown => {
-                    answer(&asked.channel, asked.is_question(), None);
-                }
+                Verdict::Wait | Verdict::Unknown => asked.leave_as_it_is(),
                 Verdict::Pass(_) if asked.request.kind == BORROW => self.lend(&asked),
                 Verdict::Pass(link) => self.pass_file_request(&link, asked),
             }
@@ -121,7 +142,7 @@ impl Supervisor<'_> {
                 true => Verdict::Yes,
                 false => Verdict::Pass(link.clone()),
             },
-            Stage::Preparing(_) => Verdict::Wait,
+            Stage::Preparing(..) => Verdict::Wait,
             // Nothing of a process is converted that never was managed.
             Stage::Ready(_) if is_question => Verdict::No,
             Stage::Ready(_) if self.is_worth_it(asked) => {
@@ -142,20 +163,24 @@ impl Supervisor<'_> {
         device != 0 && companions.any(|companion| companion.device() == device)
     }
 
-    /// Whether a process without pressure is to be managed for this mapping. Not one whose forks the
-    /// kernel would not report: it could not fork any more.
+    /// Whether a process without pressure is to be managed for this mapping. Not where the kernel would not
+    /// report its forks: it could not fork any more.
     fn is_worth_it(&self, asked: &Asked) -> bool {
         let budget = self.job.budget_bytes;
         let is_needed = match asked.request.kind {
             MAP_MEMORY => self.census.mapped_bytes() > budget,
             _ => asked.request.len >= budget / LARGE_SHARE,
         };
-        is_needed && procfs::may_trace(asked.pid) && uffd::is_allowed()
+        is_needed && self.grant.reports_forks()
     }
 
     fn pass_file_request(&mut self, link: &Arc<Link>, asked: Asked) {
+        if lock(&link.mail).files.len() >= PASSED_MAX {
+            self.shared.meters.dropped_peers.add(1);
+            return asked.leave_as_it_is();
+        }
         let stand_in = match (asked.request.kind, &self.stand_ins, &asked.file) {
-            (MAP_STAND_IN, Some(Ok(stand_ins)), Some(file)) => stand_ins.find(file),
+            (MAP_STAND_IN, Some(Ok(stand_ins)), Some(file)) => stand_ins.find(file, asked.user),
             _ => None,
         };
         let is_private = asked.request.kind == MAP_FILE;
@@ -174,6 +199,20 @@ impl Supervisor<'_> {
         link.bell.ring();
     }
 
+    /// Where processes of several users run in the job, no memory stands in for files any more: one that has given
+    /// up its user's rights has still mapped what his others see, and could write to it (`crate::standins`).
+    pub(super) fn part_users(&mut self) {
+        let Some(Ok(stand_ins)) = &self.stand_ins else {
+            return;
+        };
+        let pids = self.census.processes.keys();
+        let users: BTreeSet<u32> = pids.filter_map(|pid| procfs::real_uid(*pid).ok()).collect();
+        if users.len() > 1 {
+            stand_ins.give_up_all(&self.shared);
+            self.stand_ins = Some(Err(io::ErrorKind::PermissionDenied.into()));
+        }
+    }
+
     /// Lends memory to stand in for a file, if a lease on that can be had.
     fn lend(&mut self, asked: &Asked) {
         let shared = &self.shared;
@@ -185,7 +224,7 @@ impl Supervisor<'_> {
                 .and_then(|()| StandIns::start(shared))
         };
         let stand_ins = self.stand_ins.get_or_insert_with(start).as_ref();
-        let open = |file: &OwnedFd| stand_ins.ok()?.open(shared, file).ok();
+        let open = |file: &OwnedFd| stand_ins.ok()?.open(shared, file, asked.user).ok();
         match asked.file.as_ref().and_then(open) {
             Some(lent) => answer(&asked.channel, true, Some(lent.memory.as_raw_fd())),
             None => answer(&asked.channel, false, None),
@@ -194,6 +233,11 @@ impl Supervisor<'_> {
 }
 
 impl Asked {
+    /// To a question the careful answer is yes; a mapping stays as it is.
+    fn leave_as_it_is(&self) {
+        answer(&self.channel, self.is_question(), None);
+    }
+
     fn is_question(&self) -> bool {
         matches!(self.request.kind, ASK_FILE | ASK_STAND_IN)
     }

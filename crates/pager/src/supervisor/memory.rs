@@ -1,5 +1,6 @@
 //! What the main thread does about memory: measures, and has processes managed.
 
+use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::Stage;
 use crate::cgroup::Gauge;
@@ -217,11 +218,15 @@ impl Supervisor<'_> {
         };
         let (now, much) = (Instant::now(), self.job.budget_bytes / RESCAN_AGAIN_PART);
         let mut ready = Vec::new();
+        let mut shut_in = Vec::new();
         let mut is_growing = false;
         for (pid, process) in &mut self.census.processes {
             match &process.stage {
                 Stage::Ready(_) if process.anon_bytes >= min => ready.push(*pid),
                 Stage::Managed(link) => {
+                    if link.is_shut_in.swap(false, Ordering::AcqRel) {
+                        shut_in.push(*pid);
+                    }
                     let unknown = process.unknown_bytes(&self.shared);
                     let look = process.unknown.note(now, unknown, growth, much);
                     if look == Some(Cause::Growth) {
@@ -237,6 +242,9 @@ impl Supervisor<'_> {
         }
         for pid in ready {
             self.prepare(pid);
+        }
+        for pid in shut_in {
+            self.name_unmanaged(pid, "is managed no longer", &Obstacle::ShutIn);
         }
         if is_growing {
             self.stay_ahead();
@@ -293,6 +301,8 @@ impl Supervisor<'_> {
                 self.share(pid);
             }
         }
+        self.part_users();
+        self.follow_users();
         let mut names = Vec::new();
         for (pid, process) in &mut self.census.processes {
             let is_stray = matches!(process.stage, Stage::Silent)

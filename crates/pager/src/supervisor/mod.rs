@@ -9,6 +9,10 @@ mod killed;
 mod load;
 pub(crate) mod mappings;
 mod memory;
+mod preparing;
+mod trust;
+mod unmanaged;
+pub(crate) mod users;
 
 use crate::census::{Census, Stage};
 use crate::cgroup::Gauge;
@@ -18,25 +22,29 @@ use crate::job::{Ending, Job};
 use crate::lookout::Lookout;
 use crate::page_cache::{page_cache_room, CacheRoom, GroupFiles};
 use crate::report::Live;
-use crate::shared::{lock, Shared};
+use crate::shared::{lock, Link, Shared};
 use crate::standins::StandIns;
 use crate::strain::Strain;
 use killed::OomKills;
 use load::Load;
 use mappings::Asked;
 use pleat_sys::channel::{Channel, Listener};
+use pleat_sys::grant::Grant;
 use pleat_sys::keeper::Keeper;
+use pleat_sys::pidfd;
 use pleat_sys::process::{hurry, readable, relax, wait};
-use pleat_sys::procfs;
 use pleat_sys::signals::{self, Change, Signal, Signals};
-use pleat_wire::message::{self, Prepare};
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use trust::{Guest, Told};
 
 const LIVE_EVERY: Duration = Duration::from_millis(500);
+/// Warnings that processes can bring about, in one job.
+const NEWS_SAID_MAX: usize = 20;
 
 /// A job that has been started.
 pub struct Started {
@@ -46,6 +54,8 @@ pub struct Started {
     pub listener: Listener,
     /// The program's process id.
     pub program: i32,
+    /// What the supervisor may do about userfaultfd.
+    pub grant: Grant,
 }
 
 /// What was there before the job.
@@ -79,7 +89,11 @@ pub struct Supervisor<'a> {
     /// The budget less what is left to the page cache.
     engine_budget: u64,
     /// Connections that have not said hello.
-    unnamed: Vec<Channel>,
+    unnamed: Vec<Guest>,
+    /// What has been said of who was turned away.
+    told: Told,
+    /// Warnings of the threads.
+    news_said: usize,
     /// Threads that have mapped a file and wait for the answer.
     asked: Vec<Asked>,
     /// What stands in for files, once anything was to; an error that there was is not tried again.
@@ -115,8 +129,14 @@ pub struct Supervisor<'a> {
     oom_kills: Option<OomKills>,
     /// It has been said that what cannot be folded leaves no memory for the rest.
     has_told_of_unfoldable: bool,
-    /// Set when a process could not be managed for a reason that concerns all.
+    /// What was said last, which is not said again.
     complaint: Option<String>,
+    /// What this process may do about userfaultfd on behalf of the job's.
+    grant: Grant,
+    /// Programs that were named because they cannot be managed, each with the reason.
+    named: HashSet<String>,
+    /// Connections to forked children that are served and have no agent: closed, they would take us for dead.
+    kept: Vec<(i32, Channel)>,
 }
 
 impl<'a> Supervisor<'a> {
@@ -126,6 +146,7 @@ impl<'a> Supervisor<'a> {
             shared,
             listener,
             program,
+            grant,
         } = started;
         let Ours {
             signals,
@@ -156,6 +177,8 @@ impl<'a> Supervisor<'a> {
                 .then(|| Load::new(job.budget_bytes, start)),
             headroom: Headroom::new(job.budget_bytes, floor_bytes(job.budget_bytes), start),
             unnamed: Vec::new(),
+            told: Told::default(),
+            news_said: 0,
             asked: Vec::new(),
             stand_ins: None,
             program,
@@ -173,6 +196,9 @@ impl<'a> Supervisor<'a> {
             stuck_retry: (start, Duration::ZERO),
             has_told_of_unfoldable: false,
             complaint: None,
+            grant,
+            named: HashSet::new(),
+            kept: Vec::new(),
         }
     }
 
@@ -207,6 +233,7 @@ impl<'a> Supervisor<'a> {
             self.hear_processes();
             self.answer_file_requests();
             self.hear_companions();
+            self.hear_news();
             if self.ending.is_some() && self.release_rest() {
                 return self.ending.take().expect("just seen");
             }
@@ -216,11 +243,7 @@ impl<'a> Supervisor<'a> {
     /// Ends the job because pleat cannot keep its promise.
     fn stop(&mut self, message: String) -> Ending {
         self.census.kill_all();
-        for pid in procfs::descendants(std::process::id() as i32) {
-            if !self.helpers.contains(&pid) {
-                signals::send(pid, libc::SIGKILL);
-            }
-        }
+        pidfd::kill_descendants(std::process::id() as i32, &self.helpers);
         Ending::Stopped { message }
     }
 
@@ -237,14 +260,14 @@ impl<'a> Supervisor<'a> {
         fds.extend(
             self.unnamed
                 .iter()
-                .map(|channel| readable(channel.as_raw_fd())),
+                .map(|guest| readable(guest.channel.as_raw_fd())),
         );
         fds.extend(
             self.census
                 .processes
                 .values()
                 .filter_map(|p| match &p.stage {
-                    Stage::Ready(channel) | Stage::Preparing(channel) => {
+                    Stage::Ready(channel) | Stage::Preparing(channel, _) => {
                         Some(readable(channel.as_raw_fd()))
                     }
                     _ => None,
@@ -308,24 +331,37 @@ impl<'a> Supervisor<'a> {
     /// The program has ended: processes that have nothing away are let go. `true` when none is left
     /// that needs us.
     fn release_rest(&mut self) -> bool {
-        let release = Prepare {
-            kind: message::RELEASE,
-            ..Prepare::default()
-        };
-        let mut needed = !self.unnamed.is_empty();
+        // Who has said nothing yet is not waited for: a child that has memory away has a space already.
+        let mut needed = false;
         for process in self.census.processes.values_mut() {
             match &process.stage {
                 Stage::Ready(channel) => {
-                    // If it is gone there is nothing to release.
-                    let _ = channel.send(pleat_sys::bytes_of(&release), None);
+                    trust::release(channel);
                     process.stage = Stage::Unmanageable;
                 }
-                Stage::Preparing(_) => needed = true,
-                Stage::Managed(link) => needed |= !link.ended.load(Ordering::Acquire),
+                Stage::Preparing(..) => needed = true,
+                Stage::Managed(link) => needed |= !link.is_over(),
                 Stage::Silent | Stage::Unmanageable => {}
             }
         }
-        !needed && lock(&self.shared.links).is_empty()
+        let is_left =
+            |link: &Arc<Link>| link.is_condemned.load(Ordering::Acquire) && link.is_over();
+        let is_over = !needed && lock(&self.shared.links).iter().all(is_left);
+        if is_over {
+            self.bury();
+        }
+        is_over
+    }
+
+    /// Says what threads have to say.
+    fn hear_news(&mut self) {
+        let news = std::mem::take(&mut *lock(&self.shared.news));
+        let room = NEWS_SAID_MAX.saturating_sub(self.news_said);
+        self.news_said = self.news_said.saturating_add(news.len());
+        news.iter().take(room).for_each(|news| self.warn(news));
+        if room > 0 && news.len() >= room {
+            self.warn("more of this kind is not said");
+        }
     }
 
     fn show(&mut self) {

@@ -14,6 +14,17 @@ pub fn wiped_on_fork(pid: Pid) -> io::Result<Vec<(u64, u64)>> {
     with_flag(smaps, "wf")
 }
 
+/// Whether a process has memory that is registered with a userfaultfd; not one that has ended.
+pub fn has_userfaultfd(pid: Pid) -> bool {
+    let has = |flag| {
+        let smaps = File::open(format!("/proc/{pid}/smaps")).map(BufReader::new);
+        smaps
+            .and_then(|smaps| with_flag(smaps, flag))
+            .is_ok_and(|found| !found.is_empty())
+    };
+    has("um") || has("uw")
+}
+
 fn with_flag(smaps: impl BufRead, flag: &str) -> io::Result<Vec<(u64, u64)>> {
     let mut found = Vec::new();
     let mut mapping = None;

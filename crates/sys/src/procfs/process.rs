@@ -52,7 +52,7 @@ fn parse_status(text: &[u8]) -> Option<Status> {
         Some(_) => kib_value(text, key),
     };
     Some(Status {
-        name: String::from_utf8_lossy(value(text, "Name")?).into_owned(),
+        name: printable(value(text, "Name")?),
         tgid: number(value(text, "Tgid")?)?,
         ppid: number(value(text, "PPid")?)?,
         threads: number(value(text, "Threads")?)?,
@@ -63,15 +63,43 @@ fn parse_status(text: &[u8]) -> Option<Status> {
     })
 }
 
-/// CAP_SYS_PTRACE's bit in a set of capabilities.
-const CAP_SYS_PTRACE: u64 = 1 << 19;
+/// A name that a program has chosen, without what would do something to a terminal.
+fn printable(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    name.replace(|letter: char| letter.is_control(), "?")
+}
 
-/// Whether a process has CAP_SYS_PTRACE in effect: then the kernel reports its forks.
-pub fn may_trace(pid: Pid) -> bool {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let effective = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
-    bits.is_some_and(|bits| bits & CAP_SYS_PTRACE != 0)
+/// How many seccomp filters a process has; 0 where that cannot be told, or it has the strict mode.
+pub fn seccomp_filters(pid: Pid) -> u32 {
+    let text = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    value(&text, "Seccomp_filters")
+        .and_then(number)
+        .unwrap_or(0)
+}
+
+/// Limits of a process that keep it from being managed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Its address space is limited (`ulimit -v`).
+    pub has_address_space: bool,
+}
+
+/// Reads /proc/PID/limits.
+///
+/// # Errors
+/// The process has ended, or is another user's.
+pub fn limits(pid: Pid) -> io::Result<Limits> {
+    let text = fs::read_to_string(format!("/proc/{pid}/limits"))?;
+    Ok(parse_limits(&text))
+}
+
+fn parse_limits(text: &str) -> Limits {
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix("Max address space"));
+    let soft = line.and_then(|line| line.split_whitespace().next());
+    Limits {
+        has_address_space: soft.is_some_and(|soft| soft != "unlimited"),
+    }
 }
 
 /// The process that a thread belongs to.
@@ -196,6 +224,42 @@ pub fn last_cpu_of_thread(tid: Pid) -> io::Result<u32> {
 pub fn start_time(pid: Pid) -> io::Result<u64> {
     let text = fs::read(format!("/proc/{pid}/stat"))?;
     stat_field(&text, FIELD_START_TIME).ok_or_else(|| malformed("stat"))
+}
+
+/// The parent of a process; 0 where this PID namespace does not have it.
+///
+/// # Errors
+/// The process has ended, or may not be looked at.
+pub fn parent(pid: Pid) -> io::Result<Pid> {
+    let text = fs::read(format!("/proc/{pid}/stat"))?;
+    stat_field(&text, FIELD_PPID).ok_or_else(|| malformed("stat"))
+}
+
+/// The user whose process it is (the real one).
+///
+/// # Errors
+/// As for [`parent`].
+pub fn real_uid(pid: Pid) -> io::Result<u32> {
+    let text = fs::read(format!("/proc/{pid}/status"))?;
+    let real = value(&text, "Uid").and_then(|ids| number(ids.split(|&b| b == b'\t').next()?));
+    real.ok_or_else(|| malformed("status"))
+}
+
+/// Whether /proc is there and numbers processes as we do.
+pub fn shows_us() -> bool {
+    let own = fs::read_link("/proc/self").ok();
+    own.is_some_and(|own| own.as_os_str() == std::process::id().to_string().as_str())
+}
+
+/// Where a thread sleeps in the kernel, by the name of a function; empty where that may not be known.
+pub fn sleeps_in(tid: Pid) -> String {
+    fs::read_to_string(format!("/proc/{tid}/wchan")).unwrap_or_default()
+}
+
+/// Whether a process is in our PID namespace, where its threads call themselves what we call them.
+pub fn shares_numbers(pid: Pid) -> bool {
+    let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    of("self").is_some_and(|own| of(&pid.to_string()) == Some(own))
 }
 
 /// The executable of a process; " (deleted)" is appended when it has been removed.

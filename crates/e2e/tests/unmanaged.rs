@@ -1,0 +1,95 @@
+//! Processes that cannot be managed, each for a reason of its own: the job goes on, and the process is named once with
+//! reason and remedy. And those that used to be among them and need not be.
+
+use pleat_e2e::{Machine, Megabytes, Outcome};
+
+const BUDGET: Megabytes = Megabytes(44);
+const SIZE: &str = "80";
+
+/// Runs the program below a shell that sets limits first; `limits` is any shell command.
+fn run(machine: &Machine, limits: &str, how: &str) -> Option<Outcome> {
+    let program = machine.shut_in()?;
+    // Only of the program: what it prints goes to a file.
+    let script = format!("({limits}; exec \"$0\" {how} {SIZE}) | cat");
+    let job = machine.job("sh").args(["-c", &script]).arg(program);
+    let outcome = job.budget(BUDGET).timeout(60).run();
+    outcome.expect_success();
+    assert_eq!(outcome.stdout_text(), "ok 0\n", "{}", outcome.describe());
+    Some(outcome)
+}
+
+fn assert_managed(outcome: &Outcome) {
+    assert_eq!(outcome.stderr, "", "{}", outcome.describe());
+    outcome.expect_folded();
+}
+
+fn assert_named_once(outcome: &Outcome, what: &str, why: &str) {
+    let lines: Vec<&str> = outcome.stderr.lines().collect();
+    assert_eq!(lines.len(), 1, "{}", outcome.describe());
+    assert!(lines[0].starts_with("pleat: shut_in ("), "{}", lines[0]);
+    assert!(lines[0].contains(what), "{}", lines[0]);
+    assert!(lines[0].contains(why), "{}", lines[0]);
+}
+
+#[test]
+fn a_filter_that_refuses_ioctl_leaves_a_process_unmanaged() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if let Some(outcome) = run(&machine, ":", "errno") {
+        assert_named_once(&outcome, "runs unmanaged", "seccomp");
+    }
+}
+
+#[test]
+fn a_filter_that_refuses_shared_mappings_leaves_a_process_unmanaged() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if let Some(outcome) = run(&machine, ":", "mmap") {
+        assert_named_once(&outcome, "runs unmanaged", "seccomp");
+    }
+}
+
+#[test]
+fn a_filter_for_all_threads_of_a_managed_process_leaves_it_what_it_has() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if let Some(outcome) = run(&machine, ":", "late") {
+        assert_named_once(&outcome, "is managed no longer", "seccomp");
+    }
+}
+
+/// Where the device is handed over there is nothing to kill for.
+#[test]
+fn a_filter_that_kills_for_userfaultfd_is_never_met() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if !std::path::Path::new("/dev/userfaultfd").exists() {
+        return pleat_e2e::skip("no /dev/userfaultfd");
+    }
+    if let Some(outcome) = run(&machine, ":", "kill") {
+        assert_managed(&outcome);
+    }
+}
+
+#[test]
+fn limits_of_a_process_do_not_keep_it_from_being_managed() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    for limits in [
+        "ulimit -f 0",
+        "ulimit -n 6",
+        "ulimit -v 100000",
+        "ulimit -l 0",
+        "ulimit -s 128",
+    ] {
+        let Some(outcome) = run(&machine, limits, "none") else {
+            return;
+        };
+        assert_managed(&outcome);
+    }
+}

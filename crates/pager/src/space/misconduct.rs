@@ -1,0 +1,146 @@
+//! A process that cannot be served any more: it has said what no agent says, or its memory is not what it was
+//! thought to be. It is ended, and nobody else: some of its memory may be away for good.
+//!
+//! Until it is gone its userfaultfd stays open here, so that no thread of it reads zeros in the moment that is
+//! left to it. Where the process is not known (a child forked without the C library says nothing), its first
+//! fault tells: it names the thread, which waits in the kernel as long as nobody answers. Where even that
+//! tells nothing (a PID namespace of its own), it waits until the job is over, and is ended then
+//! (`supervisor/trust.rs`).
+
+use super::{Ended, Space};
+use crate::shared::{lock, Link, Shared};
+use pleat_sys::pidfd::{has_ended, of_descendant};
+use pleat_sys::process::{readable, signal, wait, Bell};
+use pleat_sys::procfs;
+use pleat_sys::uffd::Uffd;
+use pleat_wire::uffd::Message;
+use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a process that has lost its agent may take to be gone. It takes some microseconds as a rule, and
+/// longer where threads of it are deep in the kernel.
+const GOING: Duration = Duration::from_secs(5);
+/// Between two looks whether it is.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Between two looks at one that is to be ended.
+const WATCH_EVERY: Duration = Duration::from_millis(50);
+/// What the kernel calls the place where a thread waits for a page.
+const IN_FAULT: &str = "handle_userfault";
+
+impl Space {
+    /// The agent has said something that no agent says.
+    pub(super) fn breach(&self, what: &str) -> Ended {
+        self.shared.meters.dropped_peers.add(1);
+        self.end_process(&format!("its agent's connection was misused ({what})"))
+    }
+
+    /// Ends the process, because it cannot be given what it should have.
+    pub(super) fn end_process(&self, why: &str) -> Ended {
+        if self.link.is_condemned.swap(true, Ordering::AcqRel) && self.is_told.get() {
+            return Ended;
+        }
+        self.is_told.set(true);
+        let pid = self.link.pid.load(Ordering::Acquire);
+        let who = match pid {
+            0 => "a forked process".into(),
+            pid => format!("process {pid}"),
+        };
+        if !self.link.uffd.is_dead() {
+            self.shared.meters.ended_processes.add(1);
+            self.shared.tell(format!("{who} is ended: {why}"));
+        }
+        Ended
+    }
+
+    /// The connection to the agent is closed: the process ends, or executes another program, or has closed it.
+    pub(super) fn outlive_agent(&self) -> Ended {
+        let until = Instant::now() + GOING;
+        while Instant::now() < until && !self.shared.is_over() {
+            let has_ended = self
+                .process
+                .as_ref()
+                .is_some_and(|process| has_ended(&**process));
+            if has_ended || self.link.uffd.is_dead() {
+                return Ended;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        match self.has_the_same_memory() {
+            true => self.end_process("it has closed its agent's connection"),
+            // It executes another program, and this memory is somebody's whom it has shared it with.
+            false => Ended,
+        }
+    }
+
+    /// Whether the process still has the memory that this space is of: its agent's area is where it was.
+    fn has_the_same_memory(&self) -> bool {
+        let pid = self.link.pid.load(Ordering::Acquire);
+        let Some((start, end)) = self.agent.as_ref().map(|agent| agent.own[0]) else {
+            return false;
+        };
+        let mappings = procfs::maps(pid).unwrap_or_default();
+        let mut mappings = mappings.iter();
+        end > start && mappings.any(|mapping| mapping.start < end && start < mapping.end)
+    }
+
+    /// Until a condemned process is gone: has it killed as soon as it is known, answers nothing, and keeps what
+    /// it forks from reading anything.
+    pub(super) fn see_off(&mut self) {
+        if !self.link.is_condemned.load(Ordering::Acquire) {
+            return;
+        }
+        while !self.shared.is_over() && !self.link.uffd.is_dead() {
+            if let Some(process) = lock(&self.link.process).as_ref() {
+                signal(process.as_raw_fd(), libc::SIGKILL);
+            }
+            let mut fresh = Vec::new();
+            let _ = self.link.uffd.read(&mut fresh);
+            fresh.extend(self.events.drain(..));
+            for message in fresh {
+                match message {
+                    Message::Fork { child } => {
+                        // SAFETY: the kernel made the descriptor for the reader of this message.
+                        let child = unsafe { OwnedFd::from_raw_fd(child) };
+                        condemn_child(&self.shared, child);
+                    }
+                    Message::Fault { thread, .. } => self.recognise(thread as i32),
+                    _ => {}
+                }
+            }
+            let mut fds = [readable(self.link.uffd.as_raw_fd())];
+            wait(&mut fds, Some(WATCH_EVERY));
+        }
+    }
+
+    /// The process of a thread that waits for a page here, if its number is ours and nobody else's.
+    fn recognise(&self, thread: i32) {
+        let mut process = lock(&self.link.process);
+        if process.is_some() {
+            return;
+        }
+        let Ok(pid) = procfs::tgid_of_thread(thread) else {
+            return;
+        };
+        let found = of_descendant(pid, std::process::id() as i32);
+        let is_known = lock(&self.shared.by_pid).contains_key(&pid);
+        let is_it = procfs::shares_numbers(pid) && procfs::sleeps_in(thread).contains(IN_FAULT);
+        if let Some(found) = found.filter(|_| is_it && !is_known) {
+            *process = Some(Arc::new(found));
+        }
+    }
+}
+
+/// A child was forked whose memory cannot be given to it: it is to be ended.
+pub(super) fn condemn_child(shared: &Arc<Shared>, child: OwnedFd) {
+    let Ok(bell) = Bell::new() else {
+        // Open for as long as the job lasts.
+        return lock(&shared.graves).push(child);
+    };
+    let id = shared.engine().add_space();
+    let link = Arc::new(Link::of_child(id, [0; 2], Uffd::new(child), bell, None));
+    link.condemn();
+    Space::new(shared.clone(), link, 1, BTreeMap::new()).start();
+}
