@@ -26,6 +26,7 @@ mod fold;
 mod folds;
 mod headroom;
 mod job;
+mod link;
 mod load;
 mod lookout;
 mod meters;
