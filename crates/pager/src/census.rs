@@ -254,12 +254,7 @@ impl Census {
 
     /// Shared memory that has come since it was last known whose it is, as far as it may be new.
     fn new_common_bytes(&mut self, sampling: bool) -> u64 {
-        let come = |process: &Process| {
-            process
-                .common_bytes
-                .saturating_sub(process.common_sampled.0)
-        };
-        let all = self.processes.values().map(come).sum();
+        let all = self.processes.values().map(Process::unsampled_bytes).sum();
         if sampling {
             self.unshared.sampled_common();
         }
@@ -391,9 +386,14 @@ impl Process {
         }
     }
 
-    /// Shared memory that has come since its own part was last read, as far as it has since this was last asked.
+    /// Shared memory that has come since its own part was last read.
+    fn unsampled_bytes(&self) -> u64 {
+        self.common_bytes.saturating_sub(self.common_sampled.0)
+    }
+
+    /// The same, as far as it has come since this was last asked.
     fn common_come(&mut self) -> u64 {
-        let come = self.common_bytes.saturating_sub(self.common_sampled.0);
+        let come = self.unsampled_bytes();
         let before = std::mem::replace(&mut self.common_come, come);
         come.saturating_sub(before)
     }

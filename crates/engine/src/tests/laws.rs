@@ -8,9 +8,10 @@ use pleat_policy::{Advice, CacheView, Giver, List, Sizing};
 use proptest::prelude::*;
 
 use super::model::{apply, step, Step};
+use super::script::{clusters, settings};
 use super::world::World;
 use crate::debt::Why;
-use crate::{Parts, Settings, SwapSettings, SwapUnit, Victims, WriteOut};
+use crate::{Parts, Settings, SwapSettings, Victims};
 
 /// Wants all that it can get.
 struct Greedy;
@@ -36,26 +37,14 @@ impl Sizing for Greedy {
 fn world(pages: u64) -> World {
     let swap = SwapSettings {
         fragment_bytes: 1,
-        cluster_bytes: 8192,
-        unit: SwapUnit::Cluster,
-        spans_blocks: true,
-        overhead_bytes: 0,
-        ahead_max: 1,
-        virtual_percent: None,
-        slack_bytes: 0,
-        max_bytes: None,
+        ..clusters()
     };
     let settings = Settings {
         budget_bytes: pages * 4096,
-        reserve_bytes: 4 * 4096,
-        floor_bytes: 0,
         run_max: 4,
         swap: Some(swap),
-        tracks_writes: false,
-        write_out: WriteOut::OnDemand,
         brings_neighbours: true,
-        checks: false,
-        keeps_copies: false,
+        ..settings()
     };
     let parts = Parts {
         layout: pleat_store::layout_by_name("bins", 1 << 20).unwrap(),
