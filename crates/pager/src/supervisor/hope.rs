@@ -3,7 +3,6 @@
 use super::Supervisor;
 use crate::shared::lock;
 use pleat_sys::procfs;
-use pleat_types::PAGE_SIZE;
 use std::time::{Duration, Instant};
 
 /// A program that has waited for memory most of this time does not fit.
@@ -15,6 +14,20 @@ const URGENT_SHARE: u64 = 4;
 /// many, and is read back so often in a second.
 const LEFT_PART: u64 = 8;
 const THRASHING: u64 = 1000;
+/// It is told where it was so at so large a part of the looks of that time, one in so many: pages that a fork shares
+/// refuse to move for a moment, and fill a small budget for as long.
+const MOST_PART: u64 = 2;
+
+/// The time over which it is judged whether the job gets on.
+pub(super) struct Hope {
+    since: Instant,
+    /// Faults then, and those of them answered late.
+    faults: u64,
+    urgent_faults: u64,
+    /// Looks since, and those at which what cannot be folded had nearly all.
+    looks: u64,
+    full_looks: u64,
+}
 
 impl Supervisor<'_> {
     /// Whether the job still gets on. When most of its faults are only answered because they have
@@ -23,13 +36,25 @@ impl Supervisor<'_> {
     pub(super) fn check_hope(&mut self) {
         let meters = &self.shared.meters;
         let now = (meters.faults.get(), meters.urgent_faults.get());
-        let (since, then) = *self.hope.get_or_insert((Instant::now(), now));
-        if since.elapsed() < HOPELESS {
+        let is_full = self.unfoldable_share_is_high();
+        let hope = self.hope.get_or_insert_with(|| Hope {
+            since: Instant::now(),
+            faults: now.0,
+            urgent_faults: now.1,
+            looks: 0,
+            full_looks: 0,
+        });
+        hope.looks += 1;
+        hope.full_looks += u64::from(is_full);
+        if hope.since.elapsed() < HOPELESS {
             return;
         }
+        let (faults, urgent) = (now.0 - hope.faults, now.1 - hope.urgent_faults);
+        let was_full = hope.full_looks * MOST_PART > hope.looks;
         self.hope = None;
-        let (faults, urgent) = (now.0 - then.0, now.1 - then.1);
-        self.tell_of_unfoldable(faults / HOPELESS.as_secs());
+        if is_full && was_full {
+            self.tell_of_unfoldable(faults / HOPELESS.as_secs());
+        }
         if urgent < URGENT_MIN || faults > urgent * URGENT_SHARE || self.swap_takes_more() {
             return;
         }
@@ -57,20 +82,19 @@ impl Supervisor<'_> {
         takes_more && lock(&self.shared.swap_error).is_none()
     }
 
+    /// Whether what cannot be folded has nearly all of the budget now.
+    fn unfoldable_share_is_high(&self) -> bool {
+        let budget = self.job.budget_bytes;
+        self.unfoldable_bytes >= budget - budget / LEFT_PART
+    }
+
     /// Says once that what cannot be folded has nearly all of the budget, while the rest comes and goes so
     /// many times a second. Nothing is wrong then, and the job would get on so slowly that it seems to hang.
     fn tell_of_unfoldable(&mut self, faults_per_s: u64) {
-        let budget = self.job.budget_bytes;
-        let unfoldable = {
-            let engine = self.shared.engine();
-            let stuck = engine.stuck_pages() * PAGE_SIZE as u64;
-            engine.foreign_bytes().max(0) as u64 + stuck
-        };
+        let (budget, unfoldable) = (self.job.budget_bytes, self.unfoldable_bytes);
         // With next to nothing left it need not come and go often: it may hardly get on at all.
         let is_rest_slow = faults_per_s >= THRASHING || self.overdraft_bytes > 0;
-        let unfoldable = unfoldable + self.overdraft_bytes;
-        if self.has_told_of_unfoldable || !is_rest_slow || unfoldable < budget - budget / LEFT_PART
-        {
+        if self.has_told_of_unfoldable || !is_rest_slow {
             return;
         }
         self.has_told_of_unfoldable = true;

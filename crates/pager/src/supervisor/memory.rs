@@ -122,6 +122,7 @@ impl Supervisor<'_> {
             let growth = self.headroom.note(Instant::now(), foreign, processes);
             engine.expect_growth(growth);
             let unfoldable = foreign.max(0) as u64 + stuck_bytes;
+            self.unfoldable_bytes = unfoldable.saturating_sub(self.lent_bytes);
             self.overdraft_bytes = overdraft(budget, self.engine_budget, unfoldable, growth);
             if let (Some(gauge), true) = (&self.gauge, unfoldable < budget) {
                 // It would be killed for it.

@@ -104,8 +104,8 @@ pub struct Supervisor<'a> {
     start: Instant,
     strays_at: Instant,
     live_at: Instant,
-    /// When faults were last counted, how many there were, and how many of them answered late.
-    hope: Option<(Instant, (u64, u64))>,
+    /// Whether the job gets on, as far as it is known since it was last judged.
+    hope: Option<hope::Hope>,
     used_bytes: u64,
     /// What the kernel needs that we do not see.
     strain: Strain,
@@ -125,6 +125,8 @@ pub struct Supervisor<'a> {
     stuck_retry: (Instant, Duration),
     /// What the job may have beyond the budget, so that what can be folded has a working set.
     overdraft_bytes: u64,
+    /// What cannot be folded, at the last look.
+    unfoldable_bytes: u64,
     /// Where the kernel counts whom it kills for want of memory.
     oom_kills: Option<OomKills>,
     /// It has been said that what cannot be folded leaves no memory for the rest.
@@ -192,6 +194,7 @@ impl<'a> Supervisor<'a> {
             ahead_since: None,
             lent_bytes: 0,
             overdraft_bytes: 0,
+            unfoldable_bytes: 0,
             oom_kills: OomKills::open(),
             stuck_retry: (start, Duration::ZERO),
             has_told_of_unfoldable: false,
