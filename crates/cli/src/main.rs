@@ -38,7 +38,19 @@ use clap::Parser;
 use exit::Exit;
 use pleat_pager as pager;
 
+/// Reading the command line takes some 100 KiB of stack.
+const STACK_MIN: u64 = 256 << 10;
+
 fn main() -> std::process::ExitCode {
+    let stack = pleat_sys::inherited::stack_limit();
+    if stack < STACK_MIN {
+        say(&format!(
+            "the stack is limited to {} KiB; raise `ulimit -s` to {} or more",
+            stack >> 10,
+            STACK_MIN >> 10
+        ));
+        return Exit::Failed.into();
+    }
     let exit = match Args::try_parse() {
         Ok(Args {
             command: Command::Run(raw),

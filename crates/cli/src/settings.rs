@@ -84,6 +84,10 @@ pub struct Machine {
     pub swap_candidates: Vec<PathBuf>,
 }
 
+/// The largest budget. Twice as much address space is reserved for the compressed cache, of the 128 TiB that a process
+/// has.
+const ADDRESSABLE: u64 = 32 << 40;
+
 /// A mistake on the command line; the message names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
@@ -94,6 +98,15 @@ pub enum SettingsError {
         flag: &'static str,
         /// What is wrong with it.
         source: SizeError,
+    },
+    /// `--memory` beyond what addresses reach.
+    #[error(
+        "--memory {given} is more than pleat can address: give at most {}",
+        human(ADDRESSABLE)
+    )]
+    TooLarge {
+        /// As given.
+        given: String,
     },
     /// `--swap-max 0`.
     #[error("{0}; to use no swap file, say --no-swap")]
@@ -192,6 +205,10 @@ pub fn resolve_budget(
         source,
     })?;
     let budget = memory.budget_for(amount, text);
+    if budget.bytes > ADDRESSABLE {
+        let given = text.trim().to_owned();
+        return Err(SettingsError::TooLarge { given });
+    }
     if let Some(limit) = memory
         .cgroup_limit_bytes
         .filter(|&limit| budget.bytes > limit)
@@ -353,6 +370,11 @@ mod tests {
     #[test]
     fn a_wrong_size_names_its_flag() {
         assert!(refusal(|raw| raw.memory = Some("lots".into())).starts_with("--memory: 'lots'"));
+        let beyond = refusal(|raw| raw.memory = Some("1000T".into()));
+        assert_eq!(
+            beyond,
+            "--memory 1000T is more than pleat can address: give at most 32T"
+        );
         assert!(refusal(|raw| raw.swap_max = Some("1X".into())).starts_with("--swap-max: '1X'"));
     }
 

@@ -78,6 +78,28 @@ fn an_impossible_size_is_refused() {
 }
 
 #[test]
+fn a_size_beyond_all_addresses_is_refused() {
+    refuses(&["--memory", "1000T"], "more than pleat can address");
+}
+
+/// There was no message, for it overflowed.
+#[test]
+fn a_stack_too_small_for_pleat_is_named() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let script = "ulimit -s 64; exec \"$0\" run --memory 40M -- true";
+    let job = machine.job("sh").args(["-c", script]).arg(machine.pleat());
+    let outcome = job.run();
+    outcome.expect_code(125).expect_one_line_of_error();
+    assert!(
+        outcome.stderr.contains("ulimit -s"),
+        "{}",
+        outcome.describe()
+    );
+}
+
+#[test]
 fn a_budget_too_small_to_start_is_refused() {
     refuses(&["--memory", "1M"], "memory");
 }

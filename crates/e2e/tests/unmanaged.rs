@@ -93,3 +93,25 @@ fn limits_of_a_process_do_not_keep_it_from_being_managed() {
         assert_managed(&outcome);
     }
 }
+
+/// It ends before anybody looks for processes that never called.
+#[test]
+fn a_short_program_that_loads_no_agent_is_counted_and_named() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    // Static, for it must run where the loader finds no library.
+    if !machine.installed(&["ldconfig"]) {
+        return;
+    }
+    let outcome = machine
+        .job("ldconfig")
+        .arg("--version")
+        .budget(BUDGET)
+        .run();
+    outcome.expect_success().expect_one_line_of_error();
+    let start = "pleat: ldconfig ran unmanaged: a static";
+    assert!(outcome.stderr.starts_with(start), "{}", outcome.describe());
+    let unmanaged = &outcome.stats()["report"]["pager"]["unmanaged_processes"];
+    assert_eq!(unmanaged.as_u64(), Some(1), "{}", outcome.describe());
+}

@@ -66,6 +66,17 @@ pub fn raise_descriptor_limit() {
     }
 }
 
+/// How many bytes the main thread's stack may have.
+pub fn stack_limit() -> u64 {
+    let mut limits = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a structure that outlives the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limits) };
+    limits.rlim_cur
+}
+
 /// Lets this process make files as large as it may: swap file and staging rings are files to the kernel. Answers what
 /// the limit was.
 fn raise_file_size() -> libc::rlimit {

@@ -1,6 +1,6 @@
 //! What the main thread does about memory: measures, and has processes managed.
 
-use super::unmanaged::Obstacle;
+use super::unmanaged::{Obstacle, NO_AGENT};
 use super::Supervisor;
 use crate::census::Stage;
 use crate::cgroup::Gauge;
@@ -318,8 +318,7 @@ impl Supervisor<'_> {
         for name in names {
             self.shared.meters.unmanaged_processes.add(1);
             self.warn(&format!(
-                "{name} runs unmanaged: a static or setuid program, or one started without \
-                 LD_PRELOAD; its memory counts, but cannot be folded"
+                "{name} runs unmanaged: {NO_AGENT}; its memory counts, but cannot be folded"
             ));
         }
     }

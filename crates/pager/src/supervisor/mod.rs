@@ -125,6 +125,8 @@ pub struct Supervisor<'a> {
     stuck_retry: (Instant, Duration),
     /// What the job may have beyond the budget, so that what can be folded has a working set.
     overdraft_bytes: u64,
+    /// An agent, or what might be one, has called.
+    was_called: bool,
     /// What cannot be folded, at the last look.
     unfoldable_bytes: u64,
     /// Where the kernel counts whom it kills for want of memory.
@@ -194,6 +196,7 @@ impl<'a> Supervisor<'a> {
             ahead_since: None,
             lent_bytes: 0,
             overdraft_bytes: 0,
+            was_called: false,
             unfoldable_bytes: 0,
             oom_kills: OomKills::open(),
             stuck_retry: (start, Duration::ZERO),
@@ -208,6 +211,7 @@ impl<'a> Supervisor<'a> {
     /// Until the program has ended and nothing of the job is away.
     pub fn run(&mut self) -> Ending {
         let ending = self.serve();
+        self.tell_of_silence(&ending);
         self.tell_of_kills(&ending);
         // What is left to do takes its time (a swap file of 25 MB that is closed: 18 ms), and others look after
         // their jobs as this thread did. Ahead of them, it kept them waiting until the scheduler's next tick.

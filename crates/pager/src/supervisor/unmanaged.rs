@@ -6,12 +6,17 @@
 use super::trust::release;
 use super::Supervisor;
 use crate::census::Stage;
+use crate::job::Ending;
 use pleat_sys::procfs;
 use pleat_wire::message::{self, Prepared};
 use std::io;
+use std::path::Path;
 
 /// Programs that are named, each with a reason.
 const NAMED_MAX: usize = 64;
+
+/// What is said of programs that never called.
+pub(super) const NO_AGENT: &str = "a static or setuid program, or one started without LD_PRELOAD";
 
 /// Why a process cannot be managed.
 pub(super) enum Obstacle {
@@ -116,6 +121,27 @@ impl Supervisor<'_> {
             false => "runs unmanaged",
         };
         self.name_unmanaged(pid, what, cause);
+    }
+
+    /// Says of a job that has ended by itself that it was never managed, if no agent ever called: a short one ends before
+    /// its processes are looked for.
+    pub(super) fn tell_of_silence(&mut self, ending: &Ending) {
+        if !matches!(ending, Ending::Exited(_)) {
+            return;
+        }
+        // It may have called since.
+        self.accept();
+        let unmanaged = &self.shared.meters.unmanaged_processes;
+        if self.was_called || unmanaged.get() > 0 {
+            return;
+        }
+        unmanaged.add(1);
+        let program = self.job.program.first().map(Path::new);
+        let name = program.and_then(Path::file_name).unwrap_or_default();
+        let name = name.to_string_lossy();
+        self.warn(&format!(
+            "{name} ran unmanaged: {NO_AGENT}; its memory counted, but could not be folded"
+        ));
     }
 
     /// Says what has become of a process, and why; of several of a name that fail alike, of the first.
