@@ -97,6 +97,8 @@ pub struct Process {
     shared_pages: u64,
     /// Mapped files, bytes; `None` while never looked at.
     file_bytes: Option<u64>,
+    /// Of these, what may be locked.
+    locked_file_bytes: u64,
 }
 
 /// What a look at the job's memory gave.
@@ -105,6 +107,8 @@ pub struct Reading {
     pub bytes: u64,
     /// Of these, of mapped files.
     pub file_bytes: u64,
+    /// Of these, what the kernel cannot give up.
+    pub locked_file_bytes: u64,
     /// Of these, of the supervisor and its helpers.
     pub own_bytes: u64,
     /// Read just now; otherwise an estimate from an earlier sample, to be trusted only upwards.
@@ -178,6 +182,7 @@ impl Census {
             faults: None,
             shared_pages: 0,
             file_bytes: None,
+            locked_file_bytes: 0,
         };
         self.remove(pid, keeper);
         keeper.add(pid, process.pidfd.as_raw_fd());
@@ -222,10 +227,12 @@ impl Census {
         let programs: u64 = self.processes.values().map(Process::bytes).sum();
         let own = own + self.own_kernel_bytes;
         let file_bytes = files.min(FILES_COUNTED_MAX);
+        let locked: u64 = self.processes.values().map(|p| p.locked_file_bytes).sum();
         let total = programs + self.new_common_bytes(sampling) + file_bytes + own;
         let reading = |bytes, is_exact| Reading {
             bytes,
             file_bytes,
+            locked_file_bytes: locked.min(file_bytes),
             own_bytes: own,
             is_exact,
         };
@@ -375,6 +382,7 @@ impl Process {
         if self.shares || self.has_common() || self.file_bytes.is_none() {
             if let Ok(rollup) = procfs::rollup(pid) {
                 self.file_bytes = Some(rollup.pss_file_bytes);
+                self.locked_file_bytes = rollup.locked_bytes.min(rollup.pss_file_bytes);
                 let anon = rollup.anonymous_bytes.max(1) as f64;
                 self.own_share = (rollup.pss_anon_bytes as f64 / anon).clamp(0.0, 1.0);
                 let staging = self.staging_bytes();

@@ -61,6 +61,10 @@ const AHEAD_FOR: Duration = Duration::from_millis(250);
 const WORKING_SET_PART: u64 = 32;
 const WORKING_SET_MIN: u64 = 1 << 20;
 const WORKING_SET_MAX: u64 = 16 << 20;
+/// Mapped files count only as far as they leave this part of the budget, one in so many, to what can be folded. They are
+/// page cache, which the kernel drops where it is short of it; without them a server in a small budget, of which
+/// programs' text is a large part, has nothing left for its data.
+const FOLDABLE_PART: u64 = 4;
 /// Of what is between the budget and a hard limit close to it so much is not touched for that.
 const LIMIT_CLEARANCE: u64 = 512 << 10;
 /// How much more than estimated the kernel's count is believed.
@@ -90,6 +94,12 @@ impl Supervisor<'_> {
         // Mapped files are page cache: they have its room first. What others are charged for needs none.
         let charged_files = reading.file_bytes.min(self.group_files.most_bytes());
         let files_beyond = charged_files.saturating_sub(room - lent.min(room));
+        let others = self
+            .unfoldable_bytes
+            .saturating_sub(self.files_beyond_bytes);
+        let share = file_share(budget, others).max(reading.locked_file_bytes);
+        let files_beyond = files_beyond.min(share);
+        self.files_beyond_bytes = files_beyond;
         let programs = reading.bytes - reading.file_bytes;
         let measured = programs + files_beyond + self.shared.staging_bytes() + held;
         let strain = self.strain.note(lost, held / STRAIN_PART);
@@ -342,6 +352,11 @@ impl Supervisor<'_> {
     }
 }
 
+/// What mapped files have at most where `others` is in use by what neither can be folded nor dropped.
+fn file_share(budget: u64, others: u64) -> u64 {
+    (budget - budget / FOLDABLE_PART).saturating_sub(others)
+}
+
 /// How much the job may have beyond the budget where what cannot be folded leaves too little of it for the rest: that it
 /// goes on, slowly, is worth more than the last few megabytes.
 fn overdraft(budget: u64, engine_budget: u64, unfoldable: u64, growth: u64) -> u64 {
@@ -360,6 +375,12 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn mapped_files_leave_a_part_to_what_can_be_folded() {
+        let share = |others| file_share(64 * MIB, others * MIB) / MIB;
+        assert_eq!([10, 40, 48, 60].map(share), [38, 8, 0, 0]);
+    }
 
     #[test]
     fn what_can_be_folded_keeps_a_working_set_beside_what_cannot() {

@@ -127,6 +127,8 @@ pub struct Supervisor<'a> {
     overdraft_bytes: u64,
     /// An agent, or what might be one, has called.
     was_called: bool,
+    /// What mapped files had beyond the page cache's room at the last look, as far as that counts.
+    files_beyond_bytes: u64,
     /// What cannot be folded, at the last look.
     unfoldable_bytes: u64,
     /// Where the kernel counts whom it kills for want of memory.
@@ -197,6 +199,7 @@ impl<'a> Supervisor<'a> {
             lent_bytes: 0,
             overdraft_bytes: 0,
             was_called: false,
+            files_beyond_bytes: 0,
             unfoldable_bytes: 0,
             oom_kills: OomKills::open(),
             stuck_retry: (start, Duration::ZERO),

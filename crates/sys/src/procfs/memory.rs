@@ -102,6 +102,8 @@ pub struct Rollup {
     pub anon_huge_bytes: u64,
     /// Pages in the kernel's swap.
     pub swap_bytes: u64,
+    /// Proportional share of locked pages.
+    pub locked_bytes: u64,
 }
 
 /// Reads the memory of a process thoroughly.
@@ -122,6 +124,7 @@ fn parse_rollup(text: &[u8]) -> Option<Rollup> {
         anonymous_bytes: kib_value(text, "Anonymous")?,
         anon_huge_bytes: kib_value(text, "AnonHugePages")?,
         swap_bytes: kib_value(text, "Swap")?,
+        locked_bytes: kib_value(text, "Locked")?,
     })
 }
 
@@ -141,6 +144,7 @@ Anonymous:           112 kB
 AnonHugePages:         8 kB
 Swap:                  4 kB
 SwapPss:               3 kB
+Locked:                5 kB
 ";
 
     fn own_pid() -> Pid {
@@ -180,10 +184,11 @@ SwapPss:               3 kB
             rollup.anonymous_bytes,
             rollup.anon_huge_bytes,
             rollup.swap_bytes,
+            rollup.locked_bytes,
         ];
         assert_eq!(
             kib.map(|bytes| bytes / 1024),
-            [1616, 110, 291, 2, 112, 8, 4]
+            [1616, 110, 291, 2, 112, 8, 4, 5]
         );
     }
 
