@@ -9,7 +9,8 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 DIR=$(mktemp -d /var/tmp/pleat-setups-XXXXXX)
 SYSCTL=/proc/sys/vm/unprivileged_userfaultfd
 BEFORE=$(cat $SYSCTL)
-trap 'echo "$BEFORE" >$SYSCTL; command -v podman >/dev/null && podman rmi -f pleat-setups >/dev/null 2>&1; rm -rf "$DIR"' EXIT
+MODE=$(stat -c %a /dev/userfaultfd 2>/dev/null)
+trap 'echo "$BEFORE" >$SYSCTL; [ -z "$MODE" ] || chmod "$MODE" /dev/userfaultfd; command -v podman >/dev/null && podman rmi -f pleat-setups >/dev/null 2>&1; rm -rf "$DIR"' EXIT
 chmod 755 "$DIR"
 mkdir -p "$DIR/bin" "$DIR/lib/pleat" "$DIR/swap"
 chmod 777 "$DIR/swap"
@@ -73,6 +74,36 @@ container() {
     IN_CONTAINER=1
     row "$name" $START --rm --network none -v "$DIR:$DIR" "$@" pleat-setups
 }
+# As a user who has other user ids to give (/etc/subuid): ROOTLESS=NAME.
+cat >"$DIR/rootless" <<'END'
+#!/bin/sh
+if [ ! -e /sys/fs/cgroup/cgroup.controllers ]; then
+    umount -R /sys/fs/cgroup; mount -t tmpfs none /sys/fs/cgroup || exit 1
+fi
+export HOME=$ROOTLESS_HOME XDG_RUNTIME_DIR=$ROOTLESS_HOME/run
+cd /
+exec setpriv --reuid "$ROOTLESS" --regid "$ROOTLESS" --init-groups --inh-caps=-all podman --runtime crun --log-level error "$@"
+END
+chmod 755 "$DIR/rootless"
+rootless_rows() {
+    [ -n "${ROOTLESS:-}" ] && command -v crun newuidmap >/dev/null || {
+        echo "| podman, rootless | not run here: needs crun, newuidmap and ROOTLESS=USER | |"; return; }
+    mkdir -p "$DIR/home/run"; chown -R "$ROOTLESS" "$DIR/home"; chmod 700 "$DIR/home/run"
+    export ROOTLESS ROOTLESS_HOME=$DIR/home
+    (trap - EXIT; tar -C "$DIR/root" -c . >"$DIR/image.tar") && chmod 644 "$DIR/image.tar"
+    unshare -m "$DIR/rootless" import "$DIR/image.tar" pleat-setups >/dev/null 2>"$DIR/import" || {
+        echo "| podman, rootless | not run here: $(tail -n 1 "$DIR/import") | |"; return; }
+    START="unshare -m $DIR/rootless run --cgroups=disabled"
+    container "podman, rootless"
+    container "podman, rootless, \`--cap-add SYS_PTRACE\`" --cap-add SYS_PTRACE
+    echo 1 >$SYSCTL
+    container "podman, rootless, \`vm.unprivileged_userfaultfd=1\`, \`seccomp=unconfined\`" --security-opt seccomp=unconfined
+    echo "$BEFORE" >$SYSCTL
+    chmod 666 /dev/userfaultfd
+    container "podman, rootless, \`--device /dev/userfaultfd\`, which that user may open" --device /dev/userfaultfd
+    chmod "$MODE" /dev/userfaultfd
+    unshare -m "$DIR/rootless" system reset -f >/dev/null 2>&1
+}
 if command -v podman >/dev/null; then
     # The libraries of this machine are image enough.
     mkdir -p "$DIR/root/bin" "$DIR/root/tmp" "$DIR/root/etc"
@@ -90,8 +121,8 @@ if command -v podman >/dev/null; then
     else
         echo "| podman | not run here: $(tail -n 1 "$DIR/import") | |"
     fi
+    rootless_rows
 else
     echo "| podman | not run here: not installed | |"
 fi
-echo "| podman, rootless | not run here | not run here |"
 echo "| Docker | not run here | not run here |"

@@ -25,6 +25,7 @@ mod mounted;
 mod outcome;
 mod programs;
 mod running;
+mod silence;
 mod size;
 mod stuck;
 mod swap_file;

@@ -15,6 +15,7 @@ use crate::cgroup::Cgroup;
 use crate::job::Job;
 use crate::machine::{eventually, skip};
 use crate::outcome::Outcome;
+use crate::silence::Silence;
 use crate::size::Megabytes;
 use crate::{stuck, sys, tree};
 
@@ -63,7 +64,8 @@ impl Running {
             .spawn()
             .unwrap_or_else(|e| panic!("cannot start `{shown}`: {e}"));
         let pid = i32::try_from(child.id()).expect("pids are positive");
-        let watchdog = Some(Watchdog::start(pid, cgroup.clone(), job.timeout));
+        let silence = job.budget.map(|_| Silence::new(files.stderr.clone()));
+        let watchdog = Some(Watchdog::start(pid, cgroup.clone(), job.timeout, silence));
         Running {
             pid,
             line: shown,
@@ -198,19 +200,44 @@ fn command_in(cgroup: Option<&Cgroup>, line: &[OsString]) -> Command {
     command
 }
 
-/// Kills a job when its time is up, unless told to stop before, and says what it was at.
+/// Between two looks at whether a job gets on.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Kills a job when its time is up, or when it gets nowhere in silence, unless told to stop before, and says what it
+/// was at.
 struct Watchdog {
     stop: Sender<()>,
     thread: JoinHandle<Option<String>>,
 }
 
 impl Watchdog {
-    fn start(pid: i32, cgroup: Option<Arc<Cgroup>>, timeout: Duration) -> Watchdog {
+    fn start(
+        pid: i32,
+        cgroup: Option<Arc<Cgroup>>,
+        timeout: Duration,
+        mut silence: Option<Silence>,
+    ) -> Watchdog {
         let (stop, stopped) = channel();
         let thread = std::thread::spawn(move || {
-            let late = stopped.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout);
-            late.then(|| {
-                let stuck = stuck::describe(pid);
+            let end_at = Instant::now() + timeout;
+            let why = loop {
+                let left = end_at.saturating_duration_since(Instant::now());
+                let pause = match silence {
+                    Some(_) => left.min(LOOK_EVERY),
+                    None => left,
+                };
+                if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+                    break None;
+                }
+                if silence.as_mut().is_some_and(|silence| silence.look(pid)) {
+                    break Some("it has got nowhere for ten seconds, and pleat said nothing; ");
+                }
+                if Instant::now() >= end_at {
+                    break Some("");
+                }
+            };
+            why.map(|why| {
+                let stuck = why.to_owned() + &stuck::describe(pid);
                 // That takes seconds: it may have ended, and its process id may be another's.
                 if stopped.try_recv().is_err() {
                     end(pid, cgroup.as_deref());

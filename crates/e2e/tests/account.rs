@@ -1,8 +1,9 @@
 //! What counts as the job's memory: its own, once, and nothing of others.
 
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use pleat_e2e::{Machine, Megabytes, Outcome};
+use pleat_e2e::{eventually, signal, Machine, Megabytes, Outcome};
 
 /// Pages that a job may lose though it fits: while its processes start, much is expected of them.
 const TAKEN_MOST: u64 = 2 * (1 << 20) / 4096;
@@ -75,6 +76,42 @@ fn a_job_goes_on_where_shared_memory_is_larger_than_the_budget() {
     let outcome = job.budget(Megabytes(64)).timeout(60).run();
     outcome.expect_success();
     assert_eq!(outcome.stdout_text().trim(), "1536");
+}
+
+/// Whoever waits is told why within ten seconds of the trouble's begin, and no wait for memory keeps a job from ending.
+#[test]
+fn a_job_that_gets_on_slowly_is_told_why_and_ends_when_told_to() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if !machine.installed(&["python3"]) {
+        return;
+    }
+    let text = "import mmap\n\
+        heap = [bytearray(1 << 16) for _ in range(512)]\n\
+        shared = mmap.mmap(-1, 60 << 20)\n\
+        print('full', flush=True)\n\
+        for at in range(0, 60 << 20, 4096): shared[at] = 1\n\
+        while True:\n    for one in heap: one[0] += 1; one[0] -= 1; one[-1] += 1; one[-1] -= 1\n";
+    for end in [signal::SIGTERM, signal::SIGINT] {
+        let job = machine.job("python3").args(["-c", text]);
+        let running = job.budget(Megabytes(64)).timeout(60).spawn();
+        running.wait_for_output("full");
+        let told = eventually(Duration::from_secs(12), || {
+            running.stderr().contains("cannot be folded")
+        });
+        assert!(told, "nothing was said in 12 s: {}", running.stderr());
+        let sent = Instant::now();
+        running.signal(end);
+        let outcome = running.wait();
+        let took = sent.elapsed();
+        assert!(
+            took < Duration::from_secs(5),
+            "{took:?} {}",
+            outcome.describe()
+        );
+        assert!(outcome.stderr.contains("raise --memory"));
+    }
 }
 
 /// A program that pleat cannot manage (`env -i` takes its library away) outgrows the container.
