@@ -24,13 +24,19 @@ extern "C" {
     static __ehdr_start: libc::Elf64_Ehdr;
 }
 
+/// Where this library is loaded.
+pub fn base() -> usize {
+    // SAFETY: only its address is taken.
+    core::ptr::from_ref(unsafe { &__ehdr_start }) as usize
+}
+
 /// The pages of this library's variables, as `(start, end)`: writable memory of the library, which
 /// the agent uses and which therefore must never be away.
 pub fn data() -> (usize, usize) {
     // SAFETY: the header and the program headers behind it are part of the first mapped segment.
     unsafe {
         let header = &__ehdr_start;
-        let base = core::ptr::from_ref(header) as usize;
+        let base = base();
         let table = (base + header.e_phoff as usize) as *const libc::Elf64_Phdr;
         let (mut start, mut end) = (usize::MAX, 0);
         for at in 0..usize::from(header.e_phnum) {

@@ -177,6 +177,43 @@ pub fn process() -> i32 {
     unsafe { call(Sysno::getpid, [0; 6]) }.unwrap_or(0) as i32
 }
 
+/// Makes a thread that runs `run` on a stack of its own, and returns its number.
+///
+/// # Safety
+/// Below `stack_top`, which is a multiple of 16, is memory enough for `run`, which nobody else uses. The thread has the
+/// thread-local storage of the calling one. `flags` include `CLONE_VM`.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn start_thread(
+    flags: i32,
+    stack_top: usize,
+    run: extern "C" fn() -> !,
+) -> Result<i32, Errno> {
+    let result: usize;
+    // SAFETY: the new thread begins behind the call with the registers of this one, on its own stack, and never comes
+    // to the code behind it; for this thread it is a system call.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "call {run}",
+            "ud2",
+            "2:",
+            run = in(reg) run,
+            inlateout("rax") Sysno::clone.id() as usize => result,
+            in("rdi") flags as usize,
+            in("rsi") stack_top,
+            in("rdx") 0,
+            in("r10") 0,
+            in("r8") 0,
+            out("rcx") _,
+            out("r11") _,
+        );
+    }
+    answer(result).map(|thread| thread as i32)
+}
+
 /// Ends the calling thread, which is not one of the C library's.
 pub fn end_thread() -> ! {
     loop {
