@@ -1,6 +1,6 @@
 //! The C library functions that pleat stands in front of.
 //!
-//! `pthread_create`, so that every thread's control block is known (see `threads`), and large stacks are
+//! `pthread_create` and `thrd_create`, so that every thread's control block is known (see `threads`), and large stacks are
 //! managed before they are filled; and `madvise`:
 //! MADV_FREE becomes MADV_DONTNEED, because a freed page that is written again raises no fault and
 //! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks. `mmap`,
@@ -62,6 +62,27 @@ pub unsafe extern "C" fn pthread_create(
         STARTS[slot][0].store(0, Ordering::Release);
     }
     result
+}
+
+/// As the C library's, by way of [`pthread_create`]: the two make the same threads, of whose results `thrd_join` takes
+/// what fits into an int.
+///
+/// # Safety
+/// As for the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn thrd_create(
+    thread: *mut libc::pthread_t,
+    start: Start,
+    argument: *mut c_void,
+) -> c_int {
+    const ERROR: c_int = 2;
+    const NO_MEMORY: c_int = 3;
+    // SAFETY: the caller's arguments; of the start routine only the type of its result differs.
+    match unsafe { pthread_create(thread, core::ptr::null(), start, argument) } {
+        0 => 0,
+        libc::ENOMEM => NO_MEMORY,
+        _ => ERROR,
+    }
 }
 
 fn claim(start: Start, argument: *mut c_void, stack: usize) -> Option<usize> {

@@ -18,6 +18,7 @@ mod credentials;
 mod files;
 mod frozen;
 mod interpose;
+mod locks;
 mod prepare;
 mod raw;
 mod serve;

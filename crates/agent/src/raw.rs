@@ -67,6 +67,15 @@ pub unsafe fn advise(start: usize, len: usize, advice: i32) -> Result<usize, Err
     unsafe { call(Sysno::madvise, [start, len, advice as usize, 0, 0, 0]) }
 }
 
+/// Lets go of the agent's own memory, in case that all that is mapped was to be locked.
+///
+/// # Safety
+/// The range must be the agent's own.
+pub unsafe fn unlock_memory(start: usize, len: usize) -> Result<usize, Errno> {
+    // SAFETY: the caller's range; no content changes.
+    unsafe { call(Sysno::munlock, [start, len, 0, 0, 0, 0]) }
+}
+
 /// Takes a shared futex lock of the control page.
 pub fn lock(word: &AtomicU32) {
     if word
@@ -214,11 +223,11 @@ pub unsafe fn start_thread(
     answer(result).map(|thread| thread as i32)
 }
 
-/// Ends the calling thread, which is not one of the C library's.
-pub fn end_thread() -> ! {
+/// Ends the calling thread, which is not one of the C library's. The status counts where it is the last one.
+pub fn end_thread(status: i32) -> ! {
     loop {
         // SAFETY: only this thread ends; its memory stays mapped.
-        let _ = unsafe { call(Sysno::exit, [0; 6]) };
+        let _ = unsafe { call(Sysno::exit, [status as usize, 0, 0, 0, 0, 0]) };
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
 use crate::{credentials, serve, symbols, threads};
-use core::ffi::{c_char, c_int};
+use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
 use syscalls::Sysno;
@@ -57,6 +57,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     // Without its handlers a fork would go unnoticed.
     if symbols::at_fork(prepare, parent, child) {
         threads::protect_current();
+        symbols::before_leak_check(before_leak_check);
         connect_and_start(0);
     }
 }
@@ -70,6 +71,12 @@ extern "C" fn prepare() {
         );
     }
     area::ring(area::Doorbell::Fork);
+}
+
+/// An agent that is stopped at work keeps what it has just taken.
+extern "C" fn before_leak_check(_: *mut c_void) {
+    area::light_if_followed();
+    area::ring(area::Doorbell::Held);
 }
 
 extern "C" fn parent() {
@@ -167,6 +174,14 @@ pub fn forget_agent() {
 /// The agent's thread id; 0 while there is none.
 pub fn agent_thread() -> i32 {
     THREAD.load(Ordering::Acquire)
+}
+
+/// Where the agent's memory is, as `(start, end)`; nothing while there is none.
+pub fn area() -> (usize, usize) {
+    match AREA.load(Ordering::Acquire) {
+        0 => (0, 0),
+        start => (start, Area { start }.end()),
+    }
 }
 
 /// A new connection to the supervisor.

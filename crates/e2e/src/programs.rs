@@ -19,6 +19,15 @@ impl Machine {
         self.compiled(&BUILT, "torture", &sources)
     }
 
+    /// The program that makes system calls on pages that are away, as [`Machine::torture`].
+    pub fn calls(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        let mut sources = c_files(&workspace().join("tests/programs/calls"));
+        let shared = ["torture/region.c", "torture/support.c"];
+        sources.extend(shared.map(|source| self.program(source)));
+        self.compiled(&BUILT, "calls", &sources)
+    }
+
     /// The program that maps files, as [`Machine::torture`].
     pub fn mappings(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
