@@ -24,13 +24,19 @@ extern "C" {
     static __ehdr_start: libc::Elf64_Ehdr;
 }
 
+/// Where this library is loaded.
+pub fn base() -> usize {
+    // SAFETY: only its address is taken.
+    core::ptr::from_ref(unsafe { &__ehdr_start }) as usize
+}
+
 /// The pages of this library's variables, as `(start, end)`: writable memory of the library, which
 /// the agent uses and which therefore must never be away.
 pub fn data() -> (usize, usize) {
     // SAFETY: the header and the program headers behind it are part of the first mapped segment.
     unsafe {
         let header = &__ehdr_start;
-        let base = core::ptr::from_ref(header) as usize;
+        let base = base();
         let table = (base + header.e_phoff as usize) as *const libc::Elf64_Phdr;
         let (mut start, mut end) = (usize::MAX, 0);
         for at in 0..usize::from(header.e_phnum) {
@@ -115,8 +121,21 @@ pub fn beacon() -> Result<usize, Errno> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let page = raw::map(BEACON_LEN, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
     // SAFETY: mapped just now.
-    unsafe { raw::advise(page, BEACON_LEN, libc::MADV_WIPEONFORK)? };
+    unsafe {
+        raw::advise(page, BEACON_LEN, libc::MADV_WIPEONFORK)?;
+        // A program may have asked for all that is mapped to be in memory (mlockall), and these are not to be.
+        raw::unlock_memory(page, BEACON_LEN)?;
+        raw::advise(page, BEACON_LEN, libc::MADV_DONTNEED)?;
+    }
     Ok(page)
+}
+
+/// Where the beacon and the doorbells are, as `(start, end)`; nothing while there are none.
+pub fn beacon_range() -> (usize, usize) {
+    match DARK.load(Ordering::Acquire) {
+        0 => (0, 0),
+        start => (start, start + BEACON_LEN),
+    }
 }
 
 /// Bytes of the beacon page and the doorbell pages.
@@ -133,6 +152,8 @@ pub enum Doorbell {
     Forked = 2,
     /// It is the child of a fork, and its program is about to run.
     Born = 3,
+    /// All its threads are about to be stopped, the agent's among them, by who looks for leaks in it and then ends it.
+    Held = 4,
 }
 
 /// Lets the supervisor get ready for what is announced; returns when it is.

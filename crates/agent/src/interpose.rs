@@ -1,6 +1,6 @@
 //! The C library functions that pleat stands in front of.
 //!
-//! `pthread_create`, so that every thread's control block is known (see `threads`), and large stacks are
+//! `pthread_create` and `thrd_create`, so that every thread's control block is known (see `threads`), and large stacks are
 //! managed before they are filled; and `madvise`:
 //! MADV_FREE becomes MADV_DONTNEED, because a freed page that is written again raises no fault and
 //! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks. `mmap`,
@@ -10,7 +10,7 @@
 //! cannot become writable. These four and `munmap` also because the file may be mapped again in its place
 //! (see `frozen`).
 
-use crate::{area, files, frozen, serve, start, threads};
+use crate::{area, files, frozen, serve, start, symbols, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use syscalls::Sysno;
@@ -23,8 +23,6 @@ type Create = unsafe extern "C" fn(
     *mut c_void,
 ) -> c_int;
 
-static REAL_CREATE: AtomicUsize = AtomicUsize::new(0);
-
 /// Threads on their way: the start routine, its argument and the size of the stack if the program has chosen
 /// it, until the new thread has read them.
 const STARTING: usize = 256;
@@ -32,25 +30,6 @@ static STARTS: [[AtomicUsize; 3]; STARTING] =
     [const { [const { AtomicUsize::new(0) }; 3] }; STARTING];
 /// Marks a slot whose argument is being written.
 const CLAIMED: usize = 1;
-
-/// Looks up the real functions; called by the constructor.
-pub fn resolve() {
-    // SAFETY: dlsym with a static name.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"pthread_create".as_ptr()) };
-    REAL_CREATE.store(found as usize, Ordering::Release);
-    // SAFETY: as above.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"fork".as_ptr()) };
-    REAL_FORK.store(found as usize, Ordering::Release);
-}
-
-/// A real function's address, looked up now if a constructor before ours is the caller; 0 when there is
-/// none.
-fn resolved(real: &AtomicUsize) -> usize {
-    if real.load(Ordering::Acquire) == 0 {
-        resolve();
-    }
-    real.load(Ordering::Acquire)
-}
 
 /// As the C library's, with the thread's control block protected before anything else runs in it.
 ///
@@ -63,16 +42,16 @@ pub unsafe extern "C" fn pthread_create(
     start: Start,
     argument: *mut c_void,
 ) -> c_int {
-    let real = resolved(&REAL_CREATE);
+    let real = symbols::PTHREAD_CREATE.address();
     if real == 0 {
         return libc::EAGAIN;
     }
-    // SAFETY: dlsym found it under this name, so it has this type.
+    // SAFETY: found under this name, so it has this type.
     let real: Create = unsafe { core::mem::transmute::<usize, Create>(real) };
     let mut stack = 0;
     if !attributes.is_null() {
         // SAFETY: the caller's attributes; without an answer the size stays 0.
-        let _ = unsafe { libc::pthread_attr_getstacksize(attributes, &mut stack) };
+        stack = unsafe { symbols::stack_size(attributes.cast()) };
     }
     let Some(slot) = claim(start, argument, stack) else {
         return libc::EAGAIN;
@@ -83,6 +62,27 @@ pub unsafe extern "C" fn pthread_create(
         STARTS[slot][0].store(0, Ordering::Release);
     }
     result
+}
+
+/// As the C library's, by way of [`pthread_create`]: the two make the same threads, of whose results `thrd_join` takes
+/// what fits into an int.
+///
+/// # Safety
+/// As for the C library's.
+#[no_mangle]
+pub unsafe extern "C" fn thrd_create(
+    thread: *mut libc::pthread_t,
+    start: Start,
+    argument: *mut c_void,
+) -> c_int {
+    const ERROR: c_int = 2;
+    const NO_MEMORY: c_int = 3;
+    // SAFETY: the caller's arguments; of the start routine only the type of its result differs.
+    match unsafe { pthread_create(thread, core::ptr::null(), start, argument) } {
+        0 => 0,
+        libc::ENOMEM => NO_MEMORY,
+        _ => ERROR,
+    }
 }
 
 fn claim(start: Start, argument: *mut c_void, stack: usize) -> Option<usize> {
@@ -123,7 +123,6 @@ extern "C" fn begin(slot: *mut c_void) -> *mut c_void {
 }
 
 type Fork = unsafe extern "C" fn() -> libc::pid_t;
-static REAL_FORK: AtomicUsize = AtomicUsize::new(0);
 
 /// As the C library's; fails with ENOMEM where the child could not be given what is away.
 ///
@@ -131,7 +130,7 @@ static REAL_FORK: AtomicUsize = AtomicUsize::new(0);
 /// As for the C library's.
 #[no_mangle]
 pub unsafe extern "C" fn fork() -> libc::pid_t {
-    let real = resolved(&REAL_FORK);
+    let real = symbols::FORK.address();
     if real == 0 {
         return fail(libc::ENOSYS);
     }
@@ -142,7 +141,7 @@ pub unsafe extern "C" fn fork() -> libc::pid_t {
         );
         return fail(libc::ENOMEM);
     }
-    // SAFETY: dlsym found it under this name, so it has this type.
+    // SAFETY: found under this name, so it has this type.
     unsafe { core::mem::transmute::<usize, Fork>(real)() }
 }
 
@@ -371,7 +370,6 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
 
 /// Sets the errno of the calling thread, which is one of the program's, and answers -1.
 fn fail(errno: i32) -> c_int {
-    // SAFETY: the C library's own variable of this thread.
-    unsafe { *libc::__errno_location() = errno };
+    symbols::set_errno(errno);
     -1
 }

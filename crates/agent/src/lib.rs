@@ -3,7 +3,8 @@
 //! At start it connects to the supervisor and starts one thread, the *agent*, which sleeps until the
 //! supervisor sends a command: get ready, or take these pages away. All deciding and all fault
 //! handling is the supervisor's. What this library must never do: call the program's malloc, stdio
-//! or locks, set errno in the agent thread, or touch memory that may be away (its own memory is one
+//! or locks, or anything else that the program can put something of its own in the place of (see `symbols`,
+//! `bytes`), set errno in the agent thread, or touch memory that may be away (its own memory is one
 //! mapping that the supervisor leaves alone).
 //!
 //! The agent is not a thread of the C library: it is made by clone(2) without `CLONE_FILES`, so its
@@ -12,14 +13,17 @@
 #![cfg_attr(not(test), no_std)]
 
 mod area;
+mod bytes;
 mod credentials;
 mod files;
 mod frozen;
 mod interpose;
+mod locks;
 mod prepare;
 mod raw;
 mod serve;
 mod start;
+mod symbols;
 mod take;
 mod threads;
 mod timer;

@@ -85,7 +85,7 @@ pub fn make_tools(
     if given.uffd.is_some() {
         register(uffd, area.staging(), Area::staging_len())?;
     }
-    serve::note_control(control);
+    serve::note_control(control, command.ring_frames as usize);
     area::note_beacon(beacon);
     Ok(Tools {
         uffd,
@@ -146,6 +146,9 @@ fn map_memory(memory: i32, frames: usize) -> Result<*const Control, Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let start = raw::map(len, protection, libc::MAP_SHARED, memory)?;
     // SAFETY: the mapping is fresh.
-    unsafe { raw::advise(start, len, libc::MADV_DONTFORK)? };
+    unsafe {
+        raw::advise(start, len, libc::MADV_DONTFORK)?;
+        raw::unlock_memory(start, len)?;
+    }
     Ok(start as *const Control)
 }

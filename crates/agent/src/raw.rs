@@ -67,6 +67,15 @@ pub unsafe fn advise(start: usize, len: usize, advice: i32) -> Result<usize, Err
     unsafe { call(Sysno::madvise, [start, len, advice as usize, 0, 0, 0]) }
 }
 
+/// Lets go of the agent's own memory, in case that all that is mapped was to be locked.
+///
+/// # Safety
+/// The range must be the agent's own.
+pub unsafe fn unlock_memory(start: usize, len: usize) -> Result<usize, Errno> {
+    // SAFETY: the caller's range; no content changes.
+    unsafe { call(Sysno::munlock, [start, len, 0, 0, 0, 0]) }
+}
+
 /// Takes a shared futex lock of the control page.
 pub fn lock(word: &AtomicU32) {
     if word
@@ -177,11 +186,48 @@ pub fn process() -> i32 {
     unsafe { call(Sysno::getpid, [0; 6]) }.unwrap_or(0) as i32
 }
 
-/// Ends the calling thread, which is not one of the C library's.
-pub fn end_thread() -> ! {
+/// Makes a thread that runs `run` on a stack of its own, and returns its number.
+///
+/// # Safety
+/// Below `stack_top`, which is a multiple of 16, is memory enough for `run`, which nobody else uses. The thread has the
+/// thread-local storage of the calling one. `flags` include `CLONE_VM`.
+#[cfg(target_arch = "x86_64")]
+pub unsafe fn start_thread(
+    flags: i32,
+    stack_top: usize,
+    run: extern "C" fn() -> !,
+) -> Result<i32, Errno> {
+    let result: usize;
+    // SAFETY: the new thread begins behind the call with the registers of this one, on its own stack, and never comes
+    // to the code behind it; for this thread it is a system call.
+    unsafe {
+        core::arch::asm!(
+            "syscall",
+            "test rax, rax",
+            "jnz 2f",
+            "xor ebp, ebp",
+            "call {run}",
+            "ud2",
+            "2:",
+            run = in(reg) run,
+            inlateout("rax") Sysno::clone.id() as usize => result,
+            in("rdi") flags as usize,
+            in("rsi") stack_top,
+            in("rdx") 0,
+            in("r10") 0,
+            in("r8") 0,
+            out("rcx") _,
+            out("r11") _,
+        );
+    }
+    answer(result).map(|thread| thread as i32)
+}
+
+/// Ends the calling thread, which is not one of the C library's. The status counts where it is the last one.
+pub fn end_thread(status: i32) -> ! {
     loop {
         // SAFETY: only this thread ends; its memory stays mapped.
-        let _ = unsafe { call(Sysno::exit, [0; 6]) };
+        let _ = unsafe { call(Sysno::exit, [status as usize, 0, 0, 0, 0, 0]) };
     }
 }
 

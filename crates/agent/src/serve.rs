@@ -10,6 +10,7 @@ use pleat_wire::control::{self, Control, WIPED_MAX};
 use pleat_wire::message::{
     self, Guard, Hello, Prepare, Prepared, Replace, Shed, Take, Word, PACKET_MAX,
 };
+use pleat_wire::PAGE;
 use syscalls::Sysno;
 
 /// Most descriptors that come with one packet.
@@ -22,6 +23,8 @@ static WIPED: [[AtomicU64; 2]; WIPED_MAX] =
     [const { [AtomicU64::new(0), AtomicU64::new(0)] }; WIPED_MAX];
 static WIPED_COUNT: AtomicU32 = AtomicU32::new(0);
 static CONTROL: AtomicUsize = AtomicUsize::new(0);
+/// Where the ring behind it ends.
+static CONTROL_END: AtomicUsize = AtomicUsize::new(0);
 
 /// 1 when the agent is ready for commands, or the supervisor was told that it never will be.
 static READY: AtomicU32 = AtomicU32::new(0);
@@ -81,9 +84,18 @@ fn publish_wiped() {
 }
 
 /// From now on ranges are noted in the control page, and the supervisor's word is looked for there.
-pub fn note_control(control: *const Control) {
+pub fn note_control(control: *const Control, frames: usize) {
+    CONTROL_END.store(control as usize + (1 + frames) * PAGE, Ordering::Release);
     CONTROL.store(control as usize, Ordering::Release);
     publish_wiped();
+}
+
+/// Where the control page and the ring are, as `(start, end)`; nothing while there are none.
+pub fn control_range() -> (usize, usize) {
+    match CONTROL.load(Ordering::Acquire) {
+        0 => (0, 0),
+        start => (start, CONTROL_END.load(Ordering::Acquire)),
+    }
 }
 
 /// What the supervisor says in the control page about following this process.
@@ -127,6 +139,11 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
             }
             message::THAW => frozen::thaw(),
             message::SHED => shed(&packet.read()),
+            // With this thread goes the process, and nobody is left who could touch what is away.
+            message::ALONE => {
+                let command: Word = packet.read();
+                raw::end_thread(command.error)
+            }
             message::FOLLOWED => {
                 area::light_beacon(followed() != control::FOLLOWED_WITHOUT_FORKS);
             }
@@ -166,7 +183,7 @@ fn leave() -> ! {
     READY.store(2, Ordering::Release);
     raw::wake_all(&READY);
     crate::start::forget_agent();
-    raw::end_thread()
+    raw::end_thread(0)
 }
 
 /// Without fork events, managed memory is kept from children: one that touches it gets SIGSEGV instead

@@ -2,7 +2,7 @@
 
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
-use crate::{credentials, interpose, serve, threads};
+use crate::{credentials, serve, symbols, threads};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
@@ -35,7 +35,11 @@ static TOKEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
 
 extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const c_char) {
-    // SAFETY: the C library passes the environment to constructors; it ends with a null pointer.
+    // Others pass nothing, so `env` is whatever was in its register.
+    if !symbols::is_gnu() {
+        return;
+    }
+    // SAFETY: this C library passes the environment to constructors; it ends with a null pointer.
     let name = unsafe { variable(env, pleat_wire::SOCKET_VARIABLE) };
     let Some(name) = name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX) else {
         return;
@@ -50,11 +54,12 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
         to.store(*from, Ordering::Relaxed);
     }
     NAME_LENGTH.store(name.len(), Ordering::Release);
-    interpose::resolve();
-    threads::protect_current();
-    // SAFETY: all are plain functions that stay loaded.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
-    connect_and_start(0);
+    // Without its handlers a fork would go unnoticed.
+    if symbols::at_fork(prepare, parent, child) {
+        threads::protect_current();
+        symbols::before_leak_check(before_leak_check);
+        connect_and_start(0);
+    }
 }
 
 extern "C" fn prepare() {
@@ -66,6 +71,12 @@ extern "C" fn prepare() {
         );
     }
     area::ring(area::Doorbell::Fork);
+}
+
+/// An agent that is stopped at work keeps what it has just taken.
+extern "C" fn before_leak_check(_: *mut c_void) {
+    area::light_if_followed();
+    area::ring(area::Doorbell::Held);
 }
 
 extern "C" fn parent() {
@@ -149,10 +160,10 @@ fn connect_and_start(forked: u32) -> bool {
     SOCKET.store(socket, Ordering::Relaxed);
     AREA.store(area.start, Ordering::Relaxed);
     FORKED.store(forked, Ordering::Release);
-    start_thread(area);
+    let started = start_thread(area);
     // The agent has its own copy of the descriptor table by now.
     raw::close(socket);
-    true
+    started
 }
 
 /// The supervisor does not serve this process: it is asked nothing more.
@@ -163,6 +174,14 @@ pub fn forget_agent() {
 /// The agent's thread id; 0 while there is none.
 pub fn agent_thread() -> i32 {
     THREAD.load(Ordering::Acquire)
+}
+
+/// Where the agent's memory is, as `(start, end)`; nothing while there is none.
+pub fn area() -> (usize, usize) {
+    match AREA.load(Ordering::Acquire) {
+        0 => (0, 0),
+        start => (start, Area { start }.end()),
+    }
 }
 
 /// A new connection to the supervisor.
@@ -191,8 +210,9 @@ pub fn connect() -> Result<i32, Errno> {
     }
 }
 
-/// Makes the agent thread with every signal blocked and a descriptor table of its own.
-fn start_thread(area: Area) {
+/// Makes the agent thread with every signal blocked and a descriptor table of its own. `false` where there can be
+/// none: a program that runs programs of its own, as emulators do, may not know such threads.
+fn start_thread(area: Area) -> bool {
     let flags = libc::CLONE_VM
         | libc::CLONE_FS
         | libc::CLONE_SIGHAND
@@ -206,18 +226,14 @@ fn start_thread(area: Area) {
         let (set, old) = ((&raw const all) as usize, (&raw mut before) as usize);
         let how = libc::SIG_SETMASK as usize;
         let _ = raw::call(Sysno::rt_sigprocmask, [how, set, old, 8, 0, 0]);
-        let thread = libc::clone(
-            run,
-            area.stack_top() as *mut c_void,
-            flags,
-            core::ptr::null_mut(),
-        );
-        THREAD.store(thread.max(0), Ordering::Release);
+        let thread = raw::start_thread(flags, area.stack_top(), run);
+        THREAD.store(thread.unwrap_or(0), Ordering::Release);
         let _ = raw::call(Sysno::rt_sigprocmask, [how, old, 0, 8, 0, 0]);
+        thread.is_ok()
     }
 }
 
-extern "C" fn run(_: *mut c_void) -> c_int {
+extern "C" fn run() -> ! {
     let socket = SOCKET.load(Ordering::Acquire);
     let area = Area {
         start: AREA.load(Ordering::Acquire),

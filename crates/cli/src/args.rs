@@ -270,6 +270,11 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_load_control: bool,
 
+    /// When the program ends, end what it has left running. Else pleat stays until the last process has ended
+    /// whose memory it has, and says for whom it waits
+    #[arg(long)]
+    pub kill_on_exit: bool,
+
     /// While the job runs, show the directory SOURCE on MOUNTPOINT, an empty directory, and keep the pages
     /// of its files within --memory, too: they and the program's own pages are compressed or kept by
     /// when they were last used. Can be given several times; with ':ro' at the end nothing can be

@@ -36,6 +36,8 @@ pub struct Settings {
     pub file_maps: bool,
     /// Whether processes that thrash together take turns.
     pub load_control: bool,
+    /// Whether what the program leaves running is ended with it.
+    pub kill_on_exit: bool,
     /// Directories shown while the job runs.
     pub mounts: Vec<JobMount>,
     /// The trace to record.
@@ -169,6 +171,7 @@ impl Settings {
             paranoid: raw.paranoid,
             file_maps: !raw.no_file_maps,
             load_control: !raw.no_load_control,
+            kill_on_exit: raw.kill_on_exit,
             mounts,
             record,
             verbosity: verbosity(&raw),

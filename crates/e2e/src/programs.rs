@@ -1,11 +1,12 @@
 //! The programs that tests run: those of tests/programs, built where needed, and those that
 //! happen to be installed.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 use crate::machine::{skip, target_dir, workspace, Machine};
 
@@ -16,6 +17,15 @@ impl Machine {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
         let sources = c_files(&workspace().join("tests/programs/torture"));
         self.compiled(&BUILT, "torture", &sources)
+    }
+
+    /// The program that makes system calls on pages that are away, as [`Machine::torture`].
+    pub fn calls(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        let mut sources = c_files(&workspace().join("tests/programs/calls"));
+        let shared = ["torture/region.c", "torture/support.c"];
+        sources.extend(shared.map(|source| self.program(source)));
+        self.compiled(&BUILT, "calls", &sources)
     }
 
     /// The program that maps files, as [`Machine::torture`].
@@ -82,6 +92,36 @@ impl Machine {
     pub fn shut_in(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
         self.compiled(&BUILT, "shut_in", &[self.program("shut_in.c")])
+    }
+
+    /// A program of tests/programs, compiled once per test binary by this compiler with these options, which are what
+    /// the test is about: `None` after a SKIP line where the compiler is missing, or lacks what they ask for.
+    pub fn compiled_with(&self, compiler: &str, name: &str, options: &[&str]) -> Option<PathBuf> {
+        static BUILT: Mutex<BTreeMap<String, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
+        if !self.installed(&[compiler]) {
+            return None;
+        }
+        let key = format!("{compiler} {name} {}", options.join(" "));
+        let mut built = BUILT.lock().expect("nobody panics with the list");
+        let made = built.entry(key.clone()).or_insert_with(|| {
+            let output = target_dir().join("tmp").join(key.replace([' ', '/'], "_"));
+            let status = Command::new(compiler)
+                .args(["-O2", "-pthread"])
+                .args(options)
+                .arg("-o")
+                .arg(&output)
+                .arg(self.program(&format!("{name}.c")))
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            status
+                .is_ok_and(|status| status.success())
+                .then_some(output)
+        });
+        if made.is_none() {
+            skip(&format!("does not compile here: {key}"));
+        }
+        made.clone()
     }
 
     fn compiled(

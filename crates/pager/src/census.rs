@@ -73,6 +73,10 @@ pub struct Process {
     pub hurried: Option<Instant>,
     /// Whose it is, as far as its agent follows.
     pub users: Users,
+    /// It has no memory: its first thread has ended, or it is about to execute another program.
+    pub is_bare: bool,
+    /// Its agent was told that no other thread is left.
+    pub is_told_alone: bool,
     /// It came by a fork without exec, or its child did.
     pub shares: bool,
     /// Anonymous bytes at the last look.
@@ -170,6 +174,8 @@ impl Census {
             claim: None,
             hurried: None,
             users: Users::default(),
+            is_bare: false,
+            is_told_alone: false,
             shares: false,
             anon_bytes: 0,
             unknown: Unknown::default(),
@@ -353,7 +359,8 @@ impl Process {
         let Ok(statm) = self.statm.read() else {
             return false;
         };
-        if statm.resident_pages == 0 {
+        self.is_bare = statm.resident_pages == 0;
+        if self.is_bare {
             // A zombie, or the moment of an exec: pidfd tells which.
             let mut fds = [process::readable(self.pidfd.as_raw_fd())];
             process::wait(&mut fds, Some(Duration::ZERO));

@@ -53,6 +53,8 @@ pub struct Job {
     pub file_maps: bool,
     /// Whether processes take turns where they thrash together and there are more of them than CPUs.
     pub load_control: bool,
+    /// Whether what the program leaves running is ended with it.
+    pub kill_on_exit: bool,
     /// A trace of the job's page references, if wanted.
     pub record: Option<Record>,
     /// Whether to find out where the time of faults and evictions goes.
@@ -376,6 +378,21 @@ fn socket_name() -> io::Result<String> {
     Ok(format!("pleat-{high:016x}{low:016x}"))
 }
 
+/// Options of AddressSanitizer's runtime. As a library it refuses to work behind another in the order of loading, unless
+/// told that this is meant.
+const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
+const SANITIZER_OPTION: &str = "verify_asan_link_order=0";
+
+/// The user's options, whose own word counts more, with that one.
+fn with_option(given: Option<OsString>) -> OsString {
+    let mut options = OsString::from(SANITIZER_OPTION);
+    if let Some(given) = given.filter(|given| !given.is_empty()) {
+        options.push(":");
+        options.push(given);
+    }
+    options
+}
+
 fn command(
     job: &Job,
     socket: &str,
@@ -390,6 +407,10 @@ fn command(
     command
         .args(&job.program[1..])
         .env("LD_PRELOAD", preload)
+        .env(
+            SANITIZER_VARIABLE,
+            with_option(std::env::var_os(SANITIZER_VARIABLE)),
+        )
         .env(pleat_wire::SOCKET_VARIABLE, socket)
         .env_remove(pleat_wire::DEVICES_VARIABLE)
         .env(

@@ -3,15 +3,19 @@
 //! It shares the supervisor's descriptor table, so that a supervisor killed at any moment closes no
 //! userfaultfd: threads of the job then wait instead of reading zeros where their memory was. Its one
 //! job is to kill the job's processes when that happens, and to say so. (Should it be killed along
-//! with the supervisor, each process's agent does the same for its own.)
+//! with the supervisor, each process's agent does the same for its own.) And it wakes a supervisor that was stopped with its
+//! program, when that goes on.
 
-use crate::pidfd;
+use crate::process::{readable, Bell};
+use crate::{pidfd, procfs};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 const ENTRIES: usize = 16384;
 const NONE: i32 = -1;
+/// Between two looks whether a program that was stopped goes on.
+const LOOK_EVERY: std::time::Duration = std::time::Duration::from_millis(20);
 /// How long the keeper stays after the job's processes are killed.
 const LINGER: std::time::Duration = std::time::Duration::from_millis(500);
 
@@ -23,6 +27,8 @@ struct Shared {
     processes: [AtomicI32; ENTRIES],
     /// Their process ids, in the same places.
     pids: [AtomicI32; ENTRIES],
+    /// The program that the supervisor has stopped with, or is about to; 0: none.
+    stopped_with: AtomicI32,
 }
 
 /// The supervisor's side of the keeper.
@@ -31,6 +37,8 @@ pub struct Keeper {
     pid: i32,
     /// Stands for it: were it killed, its number would be another process's.
     pidfd: Option<OwnedFd>,
+    /// Wakes it.
+    bell: Bell,
 }
 
 impl Keeper {
@@ -42,6 +50,7 @@ impl Keeper {
         let shared = map_shared()?;
         // SAFETY: getpid has no arguments.
         let supervisor = super::process::pidfd(unsafe { libc::getpid() })?;
+        let bell = Bell::new()?;
         // SAFETY: a fork with a shared descriptor table; the child runs `watch` only, which
         // never returns.
         let pid = unsafe {
@@ -56,12 +65,17 @@ impl Keeper {
         };
         match pid {
             -1 => Err(io::Error::last_os_error()),
-            0 => watch(shared, supervisor.as_raw_fd()),
+            0 => watch(shared, supervisor.as_raw_fd(), &bell),
             pid => {
                 // The keeper watches through this descriptor for as long as we live.
                 std::mem::forget(supervisor);
                 let pidfd = super::process::pidfd(pid).ok();
-                Ok(Keeper { shared, pid, pidfd })
+                Ok(Keeper {
+                    shared,
+                    pid,
+                    pidfd,
+                    bell,
+                })
             }
         }
     }
@@ -94,6 +108,15 @@ impl Keeper {
                 return;
             }
         }
+    }
+
+    /// Stops this process, as its program has been stopped, until somebody has either go on. Who stopped the program
+    /// alone will have it go on alone, and a process that is stopped sees nothing of that.
+    pub fn stop_with(&self, program: i32) {
+        self.shared.stopped_with.store(program, Ordering::Release);
+        self.bell.ring();
+        crate::signals::stop_self();
+        self.shared.stopped_with.store(0, Ordering::Release);
     }
 
     /// The job has ended: the keeper ends quietly.
@@ -129,23 +152,39 @@ fn map_shared() -> io::Result<&'static Shared> {
     }
 }
 
-fn watch(shared: &Shared, supervisor: RawFd) -> ! {
+fn watch(shared: &Shared, supervisor: RawFd, bell: &Bell) -> ! {
     // SAFETY: async-signal-safe calls with valid arguments only.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_NAME, c"pleat-keeper".as_ptr());
-        let mut fds = [super::process::readable(supervisor)];
-        while fds[0].revents == 0 {
-            super::process::wait(&mut fds, None);
-        }
+    }
+    let mut fds = [readable(supervisor), readable(bell.as_raw_fd())];
+    while fds[0].revents == 0 {
+        super::process::wait(&mut fds, None);
+        bell.hush();
+        wake_in_time(shared, supervisor);
     }
     if !shared.calm.load(Ordering::Acquire) {
         end_all(shared);
     }
     // SAFETY: ends this process without running anything.
     unsafe { libc::_exit(0) }
+}
+
+/// Has a supervisor that stopped with its program go on when that does, or has ended. It may not have stopped yet when
+/// this is seen: so it is told until it says that it goes on.
+fn wake_in_time(shared: &Shared, supervisor: RawFd) {
+    let mut fds = [readable(supervisor)];
+    while fds[0].revents == 0 {
+        match shared.stopped_with.load(Ordering::Acquire) {
+            0 => return,
+            program if procfs::is_stopped(program) => {}
+            _ => super::process::signal(supervisor, libc::SIGCONT),
+        }
+        super::process::wait(&mut fds, Some(LOOK_EVERY));
+    }
 }
 
 /// Kills every process of the job, and what they have just forked, which the supervisor may not have
@@ -161,12 +200,12 @@ fn end_all(shared: &Shared) {
     // By descriptors, taken while what they descend from was alive: a number may be another process's by now.
     let mut offspring = Vec::new();
     for (pid, fd) in &known {
-        let children = crate::procfs::descendants(*pid).into_iter();
+        let children = procfs::descendants(*pid).into_iter();
         let children: Vec<_> = children
             .filter_map(|child| pidfd::of_descendant(child, *pid))
             .collect();
         let is_alive = {
-            let mut fds = [super::process::readable(*fd)];
+            let mut fds = [readable(*fd)];
             super::process::wait(&mut fds, Some(std::time::Duration::ZERO));
             fds[0].revents == 0
         };

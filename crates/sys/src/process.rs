@@ -100,6 +100,14 @@ pub fn own_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// Whether two processes have the same memory: clone(2) with `CLONE_VM`, or vfork(2) before the child's exec. `false`
+/// where it cannot be told.
+pub fn share_memory(one: i32, other: i32) -> bool {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: plain numbers.
+    unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
+}
+
 /// Something to wait for.
 pub fn readable(fd: RawFd) -> libc::pollfd {
     libc::pollfd {

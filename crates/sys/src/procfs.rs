@@ -25,7 +25,7 @@ pub use process::{
     shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread, CpuTimeReader,
     LastCpuReader, Limits, Status, ThreadTimes,
 };
-pub use state::{state, State};
+pub use state::{is_stopped, state, status_of_first_but_one, State};
 
 use std::io;
 use std::str::FromStr;

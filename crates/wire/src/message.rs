@@ -97,7 +97,7 @@ pub const DOORBELLS: usize = DOORBELL_KINDS * DOORBELL_PAGES;
 pub const DOORBELL_PAGES: usize = 10;
 /// Kinds of doorbells, in this order: a fork is about to come; a mapping was made; the fork is over; a child of
 /// a fork is about to run its program.
-pub const DOORBELL_KINDS: usize = 4;
+pub const DOORBELL_KINDS: usize = 5;
 
 /// Making the userfaultfd failed.
 pub const STEP_USERFAULTFD: u32 = 1;
@@ -238,6 +238,10 @@ pub const FOLLOWED: u32 = 19;
 
 /// Supervisor to agent: a [`Shed`]. Has no answer.
 pub const SHED: u32 = 20;
+
+/// Supervisor to agent, a [`Word`]: its thread is the last one of its process, which so cannot end. It is to end with
+/// this status. Has no answer.
+pub const ALONE: u32 = 21;
 
 /// Most further groups in one [`Shed`].
 pub const SHED_GROUPS_MAX: usize = 32;

@@ -134,12 +134,19 @@ static void plain_operations(struct ring *ring, struct region r, int fd, unsigne
  * long nobody touches them, or the next read goes into a page that is no longer ours. */
 static void fixed_buffers(struct ring *ring, struct region r, int fd) {
     const int rounds = 12;
+    int written = temporary_file(0);
     struct region buffers = filled_region(8 * URING_BLOCK, 3);
     struct iovec all = {buffers.base, buffers.pages * PAGE};
     push_out(r);
     if (syscall(SYS_io_uring_register, ring->fd, IORING_REGISTER_BUFFERS, &all, 1) != 0)
         skip("io_uring works, but registering buffers does not (%s)", strerror(errno));
     expect(buffers, 3, "after registering buffers");
+    for (size_t p = 0; p < buffers.pages; p += URING_BLOCK) {
+        submit(ring, operation(IORING_OP_WRITE_FIXED, written, page_at(buffers, p), p));
+        expect_whole_block(finish(ring), "fixed write");
+    }
+    expect_file(written, buffers.pages, 3, "fixed write");
+    close(written);
     for (int round = 0; round < rounds; round++) {
         push_out(r);
         for (size_t p = 0; p < buffers.pages; p += URING_BLOCK) {

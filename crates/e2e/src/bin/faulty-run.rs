@@ -104,6 +104,7 @@ fn job(args: &Args, faulty: Arc<Faulty>) -> Result<Job, RunError> {
         preset,
         checks: false,
         load_control: true,
+        kill_on_exit: false,
         file_maps: true,
         record: None,
         profile: false,

@@ -10,6 +10,7 @@ pub(super) enum Doorbell {
     Mapping,
     Forked,
     Born,
+    Held,
 }
 
 impl Space {
@@ -49,6 +50,7 @@ impl Space {
             1 => Some(Doorbell::Mapping),
             2 => Some(Doorbell::Forked),
             3 => Some(Doorbell::Born),
+            4 => Some(Doorbell::Held),
             _ => None,
         }
     }

@@ -170,7 +170,10 @@ impl Space {
             }
             if fault.is_starving() {
                 self.shared.starving.fetch_sub(1, Ordering::AcqRel);
-                fault.is_urgent |= fault.since.elapsed() > STARVED;
+                if fault.since.elapsed() > STARVED {
+                    fault.is_urgent = true;
+                    self.note_starved();
+                }
             }
             self.answer(fault)?;
         }
@@ -234,6 +237,7 @@ impl Space {
         if let Some(doorbell) = self.doorbell(fault.page) {
             let later = match doorbell {
                 Doorbell::Fork => self.prepare_fork(fault),
+                Doorbell::Held => self.prepare_to_be_held(),
                 Doorbell::Mapping | Doorbell::Forked | Doorbell::Born => None,
             };
             return match later {

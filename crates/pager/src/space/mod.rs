@@ -126,6 +126,10 @@ pub struct Space {
     forks: Forks,
     /// Nothing can be taken from it any more.
     is_shut_in: bool,
+    /// All its threads are about to be stopped for good.
+    is_held: bool,
+    /// When its agent was last seen to be stopped while a fault waited for memory.
+    stopped_at: Option<Instant>,
     /// A fork is being followed.
     forking: bool,
     /// The agent is gone, and with it, or soon, the address space.
@@ -184,6 +188,8 @@ impl Space {
             unsharing: (PageNo(0), 1),
             forks: Forks::default(),
             is_shut_in: false,
+            is_held: false,
+            stopped_at: None,
             forking: false,
             agent_gone: false,
             agent_calls: false,

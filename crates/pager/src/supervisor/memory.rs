@@ -9,7 +9,7 @@ use crate::reclaim;
 use crate::record::Recorder;
 use crate::shared::lock;
 use crate::unknown::Cause;
-use pleat_sys::process::{keep_ahead, relax};
+use pleat_sys::process::{keep_ahead, relax, share_memory};
 use pleat_sys::procfs;
 use pleat_types::PAGE_SIZE;
 use std::sync::atomic::Ordering;
@@ -67,6 +67,8 @@ const WORKING_SET_MAX: u64 = 16 << 20;
 const FOLDABLE_PART: u64 = 4;
 /// Of what is between the budget and a hard limit close to it so much is not touched for that.
 const LIMIT_CLEARANCE: u64 = 512 << 10;
+/// A peak that is not known exactly is looked at again when it is more by this part, one in so many.
+const PEAK_PART: u64 = 32;
 /// How much more than estimated the kernel's count is believed.
 const CHARGED_MORE_MAX: u64 = 4 << 20;
 
@@ -76,13 +78,17 @@ impl Supervisor<'_> {
         self.note_forks();
         let budget = self.job.budget_bytes;
         let near = self.used_bytes > budget / 2;
+        // Where processes share memory, what they use is known by a sample only; far from the budget it takes one to
+        // tell a new peak.
+        let peak = self.shared.meters.peak_bytes.get();
+        let is_peak = self.used_bytes > peak + peak / PEAK_PART;
         let (granted, kept) = {
             let engine = self.shared.engine();
             (engine.granted_pages(), engine.kept_bytes())
         };
         // Before the rest is measured: what is granted from now on is added below.
         let (held, lost) = self.shared.held();
-        let reading = self.census.measure(near, self.keeper);
+        let reading = self.census.measure(near || is_peak, self.keeper);
         let gauge = self.gauge.as_ref();
         let group_files = &mut self.group_files;
         let lent = self.cache_room.lend(Instant::now(), || {
@@ -174,6 +180,7 @@ impl Supervisor<'_> {
         self.check_hope();
         self.hear_recorder();
         self.look_for_strays();
+        self.end_last_threads();
         self.show();
         // Until there is something to do: processes to manage, or no memory left.
         let room = match manage_from.checked_sub(self.used_bytes) {
@@ -306,7 +313,8 @@ impl Supervisor<'_> {
         }
         self.strays_at = Instant::now();
         for pid in procfs::descendants(std::process::id() as i32) {
-            if !self.helpers.contains(&pid) && !self.census.processes.contains_key(&pid) {
+            let is_known = self.helpers.contains(&pid) || self.census.processes.contains_key(&pid);
+            if !is_known && !is_in_memory_of_parent(pid) {
                 self.census.add(pid, Stage::Silent, self.keeper);
                 // It may have been forked without exec.
                 self.share(pid);
@@ -355,6 +363,11 @@ impl Supervisor<'_> {
 /// What mapped files have at most where `others` is in use by what neither can be folded nor dropped.
 fn file_share(budget: u64, others: u64) -> u64 {
     (budget - budget / FOLDABLE_PART).saturating_sub(others)
+}
+
+/// Whether what a process has is counted already, as its parent's.
+fn is_in_memory_of_parent(pid: i32) -> bool {
+    procfs::status(pid).is_ok_and(|status| share_memory(pid, status.ppid))
 }
 
 /// How much the job may have beyond the budget where what cannot be folded leaves too little of it for the rest: that it

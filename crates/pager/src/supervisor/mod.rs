@@ -6,6 +6,8 @@ mod companions;
 mod conversations;
 mod hope;
 mod killed;
+mod last_threads;
+mod leftovers;
 mod load;
 pub(crate) mod mappings;
 mod memory;
@@ -101,6 +103,8 @@ pub struct Supervisor<'a> {
     /// The program's process id, and how it ended.
     program: i32,
     ending: Option<Ending>,
+    /// What was done about processes that the program has left running.
+    leftovers: leftovers::Leftovers,
     start: Instant,
     strays_at: Instant,
     live_at: Instant,
@@ -189,6 +193,7 @@ impl<'a> Supervisor<'a> {
             stand_ins: None,
             program,
             ending: None,
+            leftovers: leftovers::Leftovers::default(),
             start,
             strays_at: start,
             live_at: start,
@@ -313,7 +318,9 @@ impl<'a> Supervisor<'a> {
     }
 
     fn pass_on(&self, signal: Signal) {
-        if self.ending.is_none() && signal.sender != self.program {
+        // The keeper's has woken us, and the program goes on already.
+        let is_of_others = ![self.program, self.keeper.pid()].contains(&signal.sender);
+        if self.ending.is_none() && is_of_others {
             signals::send(self.program, signal.number);
         }
     }
@@ -331,7 +338,7 @@ impl<'a> Supervisor<'a> {
                     if let Some(Ok(stand_ins)) = &self.stand_ins {
                         stand_ins.give_up_all(&self.shared);
                     }
-                    signals::stop_self();
+                    self.keeper.stop_with(self.program);
                 }
                 Change::Continued => {}
             }
@@ -341,6 +348,9 @@ impl<'a> Supervisor<'a> {
     /// The program has ended: processes that have nothing away are let go. `true` when none is left
     /// that needs us.
     fn release_rest(&mut self) -> bool {
+        if self.job.kill_on_exit {
+            self.end_leftovers();
+        }
         // Who has said nothing yet is not waited for: a child that has memory away has a space already.
         let mut needed = false;
         for process in self.census.processes.values_mut() {
@@ -357,8 +367,9 @@ impl<'a> Supervisor<'a> {
         let is_left =
             |link: &Arc<Link>| link.is_condemned.load(Ordering::Acquire) && link.is_over();
         let is_over = !needed && lock(&self.shared.links).iter().all(is_left);
-        if is_over {
-            self.bury();
+        match is_over {
+            true => self.bury(),
+            false => self.look_after_leftovers(),
         }
         is_over
     }

@@ -10,6 +10,7 @@ use crate::census::{Process, Stage};
 use crate::shared::lock;
 use pleat_sys::channel::Channel;
 use pleat_sys::procfs::{self, Credentials};
+use pleat_sys::Plain;
 use pleat_wire::message::{Shed, SHED, SHED_GROUPS_MAX, SHED_KEEPS_GROUPS};
 use std::sync::Arc;
 
@@ -68,7 +69,7 @@ fn follow(pid: i32, process: &mut Process, kept: Option<&Channel>, own_filters: 
     if process.users.told == Some(shed) {
         return;
     }
-    if say(process, kept, &shed) {
+    if tell_agent(process, kept, &shed) {
         process.users.told = Some(shed);
         process.users.is_settled = !is_known;
     }
@@ -114,8 +115,8 @@ fn has_no_more(agent: &Credentials, program: &Credentials) -> bool {
 }
 
 /// Tells an agent, if it is connected and listens.
-fn say(process: &Process, kept: Option<&Channel>, shed: &Shed) -> bool {
-    let send = |channel: &Channel| channel.send(pleat_sys::bytes_of(shed), None).is_ok();
+pub(super) fn tell_agent<T: Plain>(process: &Process, kept: Option<&Channel>, message: &T) -> bool {
+    let send = |channel: &Channel| channel.send(pleat_sys::bytes_of(message), None).is_ok();
     match &process.stage {
         Stage::Ready(channel) | Stage::Preparing(channel, _) => send(channel),
         Stage::Managed(link) => {

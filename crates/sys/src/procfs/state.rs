@@ -28,6 +28,28 @@ pub fn state(tid: Pid) -> State {
     }
 }
 
+/// Whether a thread, or a process's first one, is stopped by a signal or by who traces it.
+pub fn is_stopped(tid: Pid) -> bool {
+    let text = fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
+    let state = value(&text, "State").and_then(|state| state.first());
+    matches!(state, Some(b'T' | b't'))
+}
+
+/// With which status the first thread of a process has ended, if it has and one other is left. The kernel writes the
+/// state first: whoever is left is seen alone.
+pub fn status_of_first_but_one(pid: Pid) -> Option<u8> {
+    let text = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    let has_ended = value(&text, "State").and_then(|state| state.first()) == Some(&b'Z');
+    // The first is counted until its process has ended.
+    if !has_ended || value(&text, "Threads") != Some(b"2") {
+        return None;
+    }
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The last field, as waitpid(2) has it: the status in the second byte.
+    let code: u32 = stat.trim_end().rsplit(' ').next()?.parse().ok()?;
+    Some((code >> 8) as u8)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,7 +70,7 @@ mod tests {
         let pid = child.id() as Pid;
         assert!(becomes(pid, State::Asleep));
         crate::signals::send(pid, libc::SIGSTOP);
-        assert!(becomes(pid, State::Held));
+        assert!(becomes(pid, State::Held) && is_stopped(pid));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(state(pid), State::Held, "it is gone");

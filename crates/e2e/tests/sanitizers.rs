@@ -1,0 +1,68 @@
+//! Programs that bring a runtime of their own which stands in front of the C library: compilers' sanitizers; and
+//! programs of another C library.
+
+use pleat_e2e::{Machine, Megabytes};
+
+const BUDGET: Megabytes = Megabytes(60);
+/// Of heap; a sanitizer adds as much again.
+const BLOCKS: &str = "50";
+
+/// Runs the small blocks with these options of the compiler, natively and in less memory.
+fn runs_as_ever(options: &[&str]) {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(program) = machine.compiled_with("cc", "small_blocks", options) else {
+        return;
+    };
+    let job = machine.job(program).arg(BLOCKS).timeout(60);
+    let native = job.clone().run();
+    native.expect_success();
+    let outcome = job.budget(BUDGET).run();
+    outcome.expect_success().expect_same_output(&native);
+    outcome.expect_folded();
+    assert_eq!(outcome.stderr, "", "{}", outcome.describe());
+}
+
+/// Its runtime is the program's own: what it has by the names of the C library's functions is no business of the agent's.
+#[test]
+fn address_sanitizer_in_the_program_runs_as_ever() {
+    runs_as_ever(&["-fsanitize=address", "-static-libasan"]);
+}
+
+/// Its runtime is a library, which insists on being the first.
+#[test]
+fn address_sanitizer_as_a_library_runs_as_ever() {
+    runs_as_ever(&["-fsanitize=address"]);
+}
+
+#[test]
+fn thread_sanitizer_runs_as_ever() {
+    runs_as_ever(&["-fsanitize=thread"]);
+}
+
+/// At the end it stops every thread, the agent's too, and reads all memory.
+#[test]
+fn leak_sanitizer_runs_as_ever() {
+    runs_as_ever(&["-fsanitize=leak"]);
+}
+
+/// Another C library runs constructors without arguments. Its programs are left alone.
+#[test]
+fn programs_of_musl_run_unmanaged() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(program) = machine.compiled_with("musl-gcc", "small_blocks", &[]) else {
+        return;
+    };
+    let job = machine.job(program).arg("20");
+    let native = job.clone().run();
+    let outcome = job.budget(BUDGET).run();
+    outcome.expect_success().expect_same_output(&native);
+    assert!(
+        outcome.stderr.lines().count() <= 1,
+        "{}",
+        outcome.describe()
+    );
+}
