@@ -133,6 +133,8 @@ pub enum Doorbell {
     Forked = 2,
     /// It is the child of a fork, and its program is about to run.
     Born = 3,
+    /// It has got memory, where the control page says.
+    Grown = 4,
 }
 
 /// Lets the supervisor get ready for what is announced; returns when it is.

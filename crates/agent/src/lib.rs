@@ -13,13 +13,17 @@
 
 mod area;
 mod credentials;
+mod exec;
 mod files;
 mod frozen;
+mod growth;
 mod interpose;
+mod patch;
 mod prepare;
 mod raw;
 mod serve;
 mod start;
+mod stubs;
 mod take;
 mod threads;
 mod timer;

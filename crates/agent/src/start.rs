@@ -2,7 +2,7 @@
 
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
-use crate::{credentials, interpose, serve, threads};
+use crate::{credentials, exec, growth, interpose, patch, serve, threads};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
@@ -41,20 +41,47 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
         return;
     };
     // SAFETY: as above.
-    note_devices(unsafe { variable(env, pleat_wire::DEVICES_VARIABLE) }.unwrap_or_default());
+    let devices = unsafe { variable(env, pleat_wire::DEVICES_VARIABLE) };
+    note_devices(devices.unwrap_or_default());
     // SAFETY: as above.
-    if let Some(digits) = unsafe { variable(env, pleat_wire::ASK_FROM_VARIABLE) } {
+    let ask_from = unsafe { variable(env, pleat_wire::ASK_FROM_VARIABLE) };
+    if let Some(digits) = ask_from {
         ASK_FROM.store(number(digits) as usize, Ordering::Relaxed);
     }
+    exec::note(own_path(), name, ask_from, devices);
     for (to, from) in NAME.iter().zip(name) {
         to.store(*from, Ordering::Relaxed);
     }
     NAME_LENGTH.store(name.len(), Ordering::Release);
     interpose::resolve();
     threads::protect_current();
+    growth::begin();
+    let is_exec_seen = patch::install();
+    // SAFETY: as above.
+    let is_added = unsafe { variable(env, pleat_wire::ADDED_VARIABLE) }.is_some();
+    if is_exec_seen && is_added {
+        // SAFETY: the process's own environment, to which nobody else looks while constructors run. What was read above
+        // is not used any more.
+        unsafe { exec::hide(env.cast_mut().cast()) };
+    }
     // SAFETY: all are plain functions that stay loaded.
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
     connect_and_start(0);
+}
+
+/// Where this library was loaded from.
+fn own_path() -> &'static [u8] {
+    let here = (&raw const CONSTRUCTOR).cast();
+    // SAFETY: all zeros is a valid `Dl_info`; an answer that is not 0 has filled it, and the name lives as long as this
+    // library.
+    unsafe {
+        let mut found: libc::Dl_info = core::mem::zeroed();
+        match libc::dladdr(here, &mut found) {
+            0 => &[],
+            _ if found.dli_fname.is_null() => &[],
+            _ => core::ffi::CStr::from_ptr(found.dli_fname).to_bytes(),
+        }
+    }
 }
 
 extern "C" fn prepare() {

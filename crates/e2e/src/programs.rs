@@ -84,6 +84,12 @@ impl Machine {
         self.compiled(&BUILT, "shut_in", &[self.program("shut_in.c")])
     }
 
+    /// The program that executes itself in every way, as [`Machine::torture`].
+    pub fn environments(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "environments", &[self.program("environments.c")])
+    }
+
     fn compiled(
         &self,
         built: &OnceLock<PathBuf>,

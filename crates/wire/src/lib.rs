@@ -12,7 +12,7 @@ pub mod message;
 pub mod uffd;
 
 /// Raised whenever a layout in this crate changes; agent and supervisor must agree.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Environment variable that carries the abstract socket's name to every process of a job.
 pub const SOCKET_VARIABLE: &str = "PLEAT_SOCKET";
@@ -27,6 +27,10 @@ pub const DEVICES_MAX: usize = 16;
 /// Environment variable with a number of bytes: new mappings of memory from this size on are to be asked
 /// about by processes that are not managed yet ([`message::MAP_MEMORY`]). Without it none are.
 pub const ASK_FROM_VARIABLE: &str = "PLEAT_ASK_FROM";
+
+/// Environment variable that says that the variables above, and the agent in LD_PRELOAD, were added to an environment
+/// that had nothing of them. The agent takes them out again.
+pub const ADDED_VARIABLE: &str = "PLEAT_ADDED";
 
 /// Bytes in a page.
 pub const PAGE: usize = 4096;

@@ -3,7 +3,7 @@
 use super::events::cut;
 use super::{Ended, Space};
 use pleat_sys::procfs::{self, Mapping, MappingKind};
-use pleat_types::PageRange;
+use pleat_types::{PageRange, PAGE_SIZE};
 use pleat_wire::message::{Guard, GUARD, GUARD_MAX};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -13,6 +13,8 @@ const LISTINGS_MAX: usize = 16;
 /// Smaller mappings are left alone: there are many, they hold little, and some are special (stacks'
 /// guards, the C library's random state that must not survive a fork).
 const MAPPING_MIN: u64 = 64 << 10;
+/// The first address that no program has.
+const ADDRESSES_END: u64 = 1 << 47;
 
 impl Space {
     /// Registers private anonymous mappings that are not registered yet, and adopts their pages.
@@ -39,6 +41,49 @@ impl Space {
             }
         }
         Ok(())
+    }
+
+    /// Registers what a thread of the program says it has just got, and waits to use; adopts what of it is new. `false`: that
+    /// cannot be, and all mappings are to be looked at.
+    ///
+    /// The list of mappings is not read: the thread stands still that knows of this one, so it is what is registered.
+    pub(super) fn adopt_grown(&mut self) -> Result<bool, Ended> {
+        let Some(agent) = &self.agent else {
+            return Ok(false);
+        };
+        // The process may have written anything there.
+        let grown = &agent.slots.ring.control().grown;
+        let [start, end] = grown.each_ref().map(|word| word.load(Ordering::Acquire));
+        if !self.may_have_got(start, end) {
+            return Ok(false);
+        }
+        // So that ranges unmapped before are known as such.
+        self.gather()?;
+        self.work()?;
+        if self.link.uffd.register(start, end - start).is_err() {
+            return Ok(false);
+        }
+        self.shared.meters.announced_mappings.add(1);
+        // What was registered before is known (rule 6).
+        let new = gaps(&self.registered, start, end);
+        join(&mut self.registered, start, end);
+        self.guard(start, end)?;
+        let pid = self.link.pid.load(Ordering::Acquire);
+        for (start, end) in new {
+            self.adopt(pid, start, end);
+        }
+        Ok(true)
+    }
+
+    /// Whether a range is one that a program can have got: whole pages, and none of the agent's.
+    fn may_have_got(&self, start: u64, end: u64) -> bool {
+        let is_aligned = |address: u64| address.is_multiple_of(PAGE_SIZE as u64);
+        let is_range = start < end && end <= ADDRESSES_END && is_aligned(start) && is_aligned(end);
+        let own = self
+            .own_pages()
+            .map(|own| (own.start.address(), own.end.address()));
+        let agents = self.agent.iter().flat_map(|agent| agent.own);
+        is_range && !agents.chain(own).any(|(s, e)| start < e && s < end)
     }
 
     /// Registers what is not registered yet, and answers what surely is now.
@@ -147,6 +192,17 @@ impl Space {
     }
 }
 
+/// Adds `[start, end)`, as one with what ends where it starts: a heap grows by many small pieces.
+fn join(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
+    cut(ranges, start, end);
+    let before = ranges.range(..start).next_back();
+    let start = match before {
+        Some((first, last)) if *last == start => *first,
+        _ => start,
+    };
+    ranges.insert(start, end);
+}
+
 /// The parts of `[start, end)` that none of the ranges covers; these are kept as start to end and do not
 /// overlap.
 fn gaps(ranges: &BTreeMap<u64, u64>, start: u64, end: u64) -> Vec<(u64, u64)> {
@@ -171,6 +227,15 @@ fn gaps(ranges: &BTreeMap<u64, u64>, start: u64, end: u64) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_heap_that_grows_stays_one_range() {
+        let mut ranges = BTreeMap::from([(10, 20), (50, 60)]);
+        join(&mut ranges, 20, 30);
+        join(&mut ranges, 28, 40);
+        join(&mut ranges, 45, 50);
+        assert_eq!(ranges, BTreeMap::from([(10, 40), (45, 50), (50, 60)]));
+    }
 
     #[test]
     fn gaps_are_what_no_range_covers() {

@@ -1,5 +1,6 @@
 //! The beacon and the doorbells: pages of the agent's that are touched to announce something.
 
+use super::faults::Fault;
 use super::{Ended, Space};
 use pleat_types::{PageNo, PageRange};
 use pleat_wire::message::{DOORBELLS, DOORBELL_PAGES};
@@ -10,6 +11,7 @@ pub(super) enum Doorbell {
     Mapping,
     Forked,
     Born,
+    Grown,
 }
 
 impl Space {
@@ -19,7 +21,10 @@ impl Space {
             return Ok(());
         }
         let newcomers = std::mem::take(&mut self.newcomers);
-        self.adopt_new_mappings()?;
+        let is_told = |fault: &Fault| matches!(self.doorbell(fault.page), Some(Doorbell::Grown));
+        if !newcomers.iter().all(is_told) || !self.adopt_grown()? {
+            self.adopt_new_mappings()?;
+        }
         for fault in newcomers {
             self.answer(fault)?;
         }
@@ -49,6 +54,7 @@ impl Space {
             1 => Some(Doorbell::Mapping),
             2 => Some(Doorbell::Forked),
             3 => Some(Doorbell::Born),
+            4 => Some(Doorbell::Grown),
             _ => None,
         }
     }

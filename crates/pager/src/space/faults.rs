@@ -138,7 +138,7 @@ impl Space {
             self.wake_sleepers();
         }
         match doorbell {
-            Some(Doorbell::Mapping) => self.newcomers.push(fault),
+            Some(Doorbell::Mapping | Doorbell::Grown) => self.newcomers.push(fault),
             Some(Doorbell::Forked) => {
                 self.forks.over(fault.thread);
                 self.hold_commands();
@@ -234,7 +234,7 @@ impl Space {
         if let Some(doorbell) = self.doorbell(fault.page) {
             let later = match doorbell {
                 Doorbell::Fork => self.prepare_fork(fault),
-                Doorbell::Mapping | Doorbell::Forked | Doorbell::Born => None,
+                Doorbell::Mapping | Doorbell::Forked | Doorbell::Born | Doorbell::Grown => None,
             };
             return match later {
                 Some(why) => Ok(Some(why)),
