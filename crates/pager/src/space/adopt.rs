@@ -13,8 +13,24 @@ const LISTINGS_MAX: usize = 16;
 /// Smaller mappings are left alone: there are many, they hold little, and some are special (stacks'
 /// guards, the C library's random state that must not survive a fork).
 const MAPPING_MIN: u64 = 64 << 10;
+/// The main thread's stack is managed when it has become so large. It is registered as a whole, and stays so as it
+/// grows, for it remains one mapping to the kernel.
+const STACK_MIN: u64 = 2 << 20;
+/// At its top, where it begins, are the program's arguments and environment. Others read those (`ps`), for whom the kernel
+/// does not wait: they would find nothing. What is there when the stack is registered is never known to the engine, so
+/// it stays.
+const STACK_KEPT: u64 = 256 << 10;
 /// The first address that no program has.
 const ADDRESSES_END: u64 = 1 << 47;
+
+/// A mapping, or a part of one, that is to be managed and is not yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Fresh {
+    start: u64,
+    end: u64,
+    /// What is there already from here on is not to be taken.
+    adopted_end: u64,
+}
 
 impl Space {
     /// Registers private anonymous mappings that are not registered yet, and adopts their pages.
@@ -28,7 +44,12 @@ impl Space {
         self.gather()?;
         self.work()?;
         let pid = self.link.pid.load(Ordering::Acquire);
-        for (start, end) in self.register_fresh(pid) {
+        for Fresh {
+            start,
+            end,
+            adopted_end,
+        } in self.register_fresh(pid)
+        {
             // Where a part was registered before, all of it may have been (mremap makes mappings longer). What was
             // given up there and forgotten may be about to go, and is not to be found again (rule 6).
             let is_new = gaps(&self.registered, start, end) == [(start, end)];
@@ -37,7 +58,7 @@ impl Space {
             self.registered.insert(start, end);
             self.guard(start, end)?;
             if is_new {
-                self.adopt(pid, start, end);
+                self.adopt(pid, start, adopted_end);
             }
         }
         Ok(())
@@ -93,7 +114,7 @@ impl Space {
     /// just shrunk a little grew by all of its memory unseen: nothing of that could be taken, and the rest
     /// had next to no memory.) So the list is read again: a mapping that is still there, whole, is registered, because
     /// the kernel never makes one mapping of two of which one is registered.
-    fn register_fresh(&mut self, pid: i32) -> Vec<(u64, u64)> {
+    fn register_fresh(&mut self, pid: i32) -> Vec<Fresh> {
         let mut registered = Vec::new();
         let mut listed = self.fresh(pid);
         for _ in 0..LISTINGS_MAX {
@@ -101,16 +122,17 @@ impl Space {
                 break;
             }
             // Refused: unmapped meanwhile, or of a kind that cannot be managed. It stays as it is.
-            listed.retain(|(start, end)| self.link.uffd.register(*start, end - start).is_ok());
+            let register = |one: &Fresh| self.link.uffd.register(one.start, one.end - one.start);
+            listed.retain(|one| register(one).is_ok());
             let now = self.fresh(pid);
             // In order of address, as the kernel lists them; there may be thousands.
-            let is_same = |range: &(u64, u64)| now.binary_search(range).is_ok();
+            let is_same = |one: &Fresh| now.binary_search(one).is_ok();
             let (same, changed): (Vec<_>, Vec<_>) = listed.into_iter().partition(is_same);
             registered.extend(same);
             // What has changed, as it is now.
-            let is_changed = |(start, end): &(u64, u64)| {
+            let is_changed = |one: &Fresh| {
                 let mut changed = changed.iter();
-                changed.any(|(s, e)| s < end && start < e)
+                changed.any(|was| was.start < one.end && one.start < was.end)
             };
             listed = now.into_iter().filter(is_changed).collect();
         }
@@ -118,10 +140,21 @@ impl Space {
     }
 
     /// Mappings, or parts of them, that are to be managed and are not yet.
-    fn fresh(&self, pid: i32) -> Vec<(u64, u64)> {
+    fn fresh(&self, pid: i32) -> Vec<Fresh> {
         // When they cannot be read the process is ending.
         let mappings = procfs::maps(pid).unwrap_or_default();
-        let parts = mappings.iter().flat_map(|one| self.fresh_parts(one));
+        let parts = mappings.iter().flat_map(|one| {
+            let kept = match one.kind {
+                MappingKind::Stack => STACK_KEPT,
+                _ => 0,
+            };
+            let parts = self.fresh_parts(one).into_iter();
+            parts.map(move |(start, end)| Fresh {
+                start,
+                end,
+                adopted_end: end - kept.min(end - start),
+            })
+        });
         parts.collect()
     }
 
@@ -165,8 +198,12 @@ impl Space {
     /// The parts of a mapping to take charge of: all of it but the agent's memory, if it is private
     /// and anonymous.
     fn fresh_parts(&self, mapping: &Mapping) -> Vec<(u64, u64)> {
-        let kind = matches!(mapping.kind, MappingKind::Anonymous | MappingKind::Heap);
-        if mapping.shared || !kind {
+        let min = match mapping.kind {
+            MappingKind::Anonymous | MappingKind::Heap => MAPPING_MIN,
+            MappingKind::Stack => STACK_MIN,
+            MappingKind::File | MappingKind::Special => return Vec::new(),
+        };
+        if mapping.shared {
             return Vec::new();
         }
         let mut parts = vec![(mapping.start, mapping.end)];
@@ -181,7 +218,7 @@ impl Space {
                 .collect();
         }
         parts.retain(|(start, end)| {
-            end.saturating_sub(*start) >= MAPPING_MIN && !self.is_registered(*start, *end)
+            end.saturating_sub(*start) >= min && !self.is_registered(*start, *end)
         });
         parts
     }
