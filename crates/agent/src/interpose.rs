@@ -10,7 +10,7 @@
 //! cannot become writable. These four and `munmap` also because the file may be mapped again in its place
 //! (see `frozen`).
 
-use crate::{area, files, frozen, serve, start, symbols, threads};
+use crate::{area, files, frozen, growth, serve, start, symbols, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use syscalls::Sysno;
@@ -116,8 +116,7 @@ extern "C" fn begin(slot: *mut c_void) -> *mut c_void {
     let start: Start = unsafe { core::mem::transmute::<usize, Start>(start) };
     // The C library has mapped it by itself. Those of the usual size are hardly ever filled.
     if stack >= ANNOUNCED_MIN && stack >= start::ask_from() {
-        let here = (&raw const stack) as usize;
-        announce(here, stack, libc::PROT_READ | libc::PROT_WRITE);
+        announce_stack((&raw const stack) as usize, stack);
     }
     start(argument)
 }
@@ -209,14 +208,29 @@ pub unsafe extern "C" fn mmap(
 /// Has a fresh mapping managed before it is filled: in a managed process at any rate, else if the supervisor
 /// wants to manage the process for it.
 fn announce(address: usize, len: usize, protection: c_int) {
-    let is_writable = protection & libc::PROT_WRITE != 0;
-    if !area::is_managed() && is_writable && len >= start::ask_from() {
+    let asked = match protection & libc::PROT_WRITE {
+        0 => 0,
+        _ => len,
+    };
+    if is_managed_for(address, asked) {
+        growth::announce(address, address.saturating_add(len));
+    }
+}
+
+/// The same for this thread's stack, of which only one address is known.
+fn announce_stack(address: usize, len: usize) {
+    if is_managed_for(address, len) {
+        area::ring(area::Doorbell::Mapping);
+    }
+}
+
+/// Whether the process is managed, or is now because the supervisor wants that for so much memory.
+fn is_managed_for(address: usize, len: usize) -> bool {
+    if !area::is_managed() && len >= start::ask_from() {
         files::announce_memory(address, len);
     }
     area::light_if_followed();
-    if area::is_managed() {
-        area::ring(area::Doorbell::Mapping);
-    }
+    area::is_managed()
 }
 
 /// As [`mmap`].

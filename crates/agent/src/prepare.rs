@@ -7,6 +7,7 @@
 //! made, and no more than four descriptors are open at a time.
 
 use crate::area::{self, Area};
+use crate::growth;
 use crate::raw::{self, Errno};
 use crate::serve::{self, Descriptors};
 use pleat_wire::control::Control;
@@ -86,6 +87,7 @@ pub fn make_tools(
         register(uffd, area.staging(), Area::staging_len())?;
     }
     serve::note_control(control, command.ring_frames as usize);
+    growth::note_control(control)?;
     area::note_beacon(beacon);
     Ok(Tools {
         uffd,

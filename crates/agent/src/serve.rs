@@ -4,7 +4,7 @@ use crate::area::{self, Area};
 use crate::credentials::{self, Rights};
 use crate::prepare::{self, Given, Tools};
 use crate::raw::{self, Errno};
-use crate::{frozen, take};
+use crate::{frozen, growth, take};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pleat_wire::control::{self, Control, WIPED_MAX};
 use pleat_wire::message::{
@@ -47,6 +47,7 @@ pub fn forget_parent() {
     CONTROL.store(0, Ordering::Release);
     READY.store(0, Ordering::Release);
     frozen::forget_parent();
+    growth::forget_parent();
 }
 
 /// Notes that a range is wiped in forked children.

@@ -2,7 +2,7 @@
 
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
-use crate::{credentials, serve, symbols, threads};
+use crate::{credentials, exec, growth, patch, serve, symbols, threads};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
@@ -45,21 +45,34 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
         return;
     };
     // SAFETY: as above.
-    note_devices(unsafe { variable(env, pleat_wire::DEVICES_VARIABLE) }.unwrap_or_default());
+    let devices = unsafe { variable(env, pleat_wire::DEVICES_VARIABLE) };
+    note_devices(devices.unwrap_or_default());
     // SAFETY: as above.
-    if let Some(digits) = unsafe { variable(env, pleat_wire::ASK_FROM_VARIABLE) } {
+    let ask_from = unsafe { variable(env, pleat_wire::ASK_FROM_VARIABLE) };
+    if let Some(digits) = ask_from {
         ASK_FROM.store(number(digits) as usize, Ordering::Relaxed);
     }
+    exec::note(symbols::own_path(), name, ask_from, devices);
     for (to, from) in NAME.iter().zip(name) {
         to.store(*from, Ordering::Relaxed);
     }
     NAME_LENGTH.store(name.len(), Ordering::Release);
     // Without its handlers a fork would go unnoticed.
-    if symbols::at_fork(prepare, parent, child) {
-        threads::protect_current();
-        symbols::before_leak_check(before_leak_check);
-        connect_and_start(0);
+    if !symbols::at_fork(prepare, parent, child) {
+        return;
     }
+    threads::protect_current();
+    symbols::before_leak_check(before_leak_check);
+    growth::begin();
+    let is_exec_seen = patch::install();
+    // SAFETY: as above.
+    let is_added = unsafe { variable(env, pleat_wire::ADDED_VARIABLE) }.is_some();
+    if is_exec_seen && is_added {
+        // SAFETY: the process's own environment, to which nobody else looks while constructors run. What was read above
+        // is not used any more.
+        unsafe { exec::hide(env.cast_mut().cast()) };
+    }
+    connect_and_start(0);
 }
 
 extern "C" fn prepare() {

@@ -129,6 +129,23 @@ pub fn before_leak_check(work: extern "C" fn(*mut c_void)) {
     }
 }
 
+/// Where a function of the C library itself begins, and its length, whoever else has one of that name.
+pub fn text_of_c_library(name: &CStr) -> Option<(usize, usize)> {
+    let mut found = objects().filter(|object| file_name(object.path()) == C_LIBRARY);
+    found.find_map(|object| object.find_text(name))
+}
+
+/// Where this library was loaded from.
+pub fn own_path() -> &'static [u8] {
+    let own = objects().find(|object| object.defines_us());
+    own.map_or(&[], Object::path)
+}
+
+fn file_name(path: &[u8]) -> &[u8] {
+    let start = path.iter().rposition(|byte| *byte == b'/');
+    &path[start.map_or(0, |at| at + 1)..]
+}
+
 /// The first of that name behind this library.
 fn next(name: &CStr) -> usize {
     let mut behind = objects().skip_while(|object| !object.defines_us()).skip(1);
@@ -201,7 +218,18 @@ const DT_VERSYM: usize = 0x6fff_fff0;
 const HIDDEN: u16 = 1 << 15;
 const STT_FUNC: u8 = 2;
 
+const C_LIBRARY: &[u8] = b"libc.so.6";
+
 impl Object {
+    /// The path it was loaded from.
+    fn path(&self) -> &'static [u8] {
+        match self.name.is_null() {
+            true => &[],
+            // SAFETY: a C string, which lives as long as the object.
+            false => unsafe { CStr::from_ptr(self.name) }.to_bytes(),
+        }
+    }
+
     /// Whether this is the library that this code is in.
     fn defines_us(&self) -> bool {
         self.base == crate::area::base()
@@ -242,9 +270,13 @@ impl Object {
         }
     }
 
-    /// The address of a function that it defines: of the version that a reference without one is bound to, or of any if
-    /// all are old ones. Objects without a table of the GNU kind are passed over.
     fn find(&self, name: &CStr) -> Option<usize> {
+        self.find_text(name).map(|(start, _)| start)
+    }
+
+    /// Where a function that it defines begins, and its length: of the version that a reference without one is bound to, or of any if
+    /// all are old ones. Objects without a table of the GNU kind are passed over.
+    fn find_text(&self, name: &CStr) -> Option<(usize, usize)> {
         let symbols = self.table(DT_SYMTAB)? as *const libc::Elf64_Sym;
         let names = self.table(DT_STRTAB)?;
         let versions = self.table(DT_VERSYM).map(|table| table as *const u16);
@@ -261,11 +293,12 @@ impl Object {
             if !is_defined || found != name {
                 continue;
             }
-            let address = self.base + symbol.st_value as usize;
+            let start = self.base + symbol.st_value as usize;
+            let text = (start, symbol.st_size as usize);
             if version & HIDDEN == 0 {
-                return Some(address);
+                return Some(text);
             }
-            old.get_or_insert(address);
+            old.get_or_insert(text);
         }
         old
     }

@@ -124,6 +124,18 @@ impl Machine {
         made.clone()
     }
 
+    /// The program that executes itself in every way, as [`Machine::torture`].
+    pub fn environments(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "environments", &[self.program("environments.c")])
+    }
+
+    /// The program with a deep stack, as [`Machine::torture`].
+    pub fn main_stack(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "main_stack", &[self.program("main_stack.c")])
+    }
+
     fn compiled(
         &self,
         built: &OnceLock<PathBuf>,

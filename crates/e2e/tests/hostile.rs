@@ -234,7 +234,7 @@ fn a_process_of_the_job_cannot_claim_the_memory_of_another_user() {
         return;
     };
     let script = format!(
-        r#"( setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups env -u LD_PRELOAD "$HOSTILE" steal - 5 ) &
+        r#"( setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" steal "$PLEAT_SOCKET" 5 ) &
         "$HOSTILE" victim - 8; status=$?; wait; exit $status"#
     );
     let job = scene.machine.job("sh").args(["-c", &script]);
@@ -258,7 +258,7 @@ fn a_process_of_the_job_cannot_end_it() {
     let Some(scene) = Scene::as_root() else {
         return;
     };
-    let attack = r#"for n in 1 2 3 4 5; do env -u LD_PRELOAD "$HOSTILE" end -; done"#;
+    let attack = r#"for n in 1 2 3 4 5; do env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" end "$PLEAT_SOCKET"; done"#;
     let outcome = scene.honest_beside(attack, 4).run();
     unharmed(&outcome);
 }
@@ -270,7 +270,7 @@ fn forged_messages_of_the_kernel_are_not_read() {
     let Some(scene) = Scene::as_root() else {
         return;
     };
-    let attack = r#"env -u LD_PRELOAD "$HOSTILE" forge - 15"#;
+    let attack = r#"env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" forge "$PLEAT_SOCKET" 15"#;
     let outcome = scene.honest_beside(attack, 6).run();
     unharmed(&outcome);
     assert!(
@@ -306,7 +306,7 @@ fn idle_connections_of_a_process_of_the_job_leave_it_unharmed() {
     let Some(scene) = Scene::as_root() else {
         return;
     };
-    let attack = r#"env -u LD_PRELOAD "$HOSTILE" idle - 10000 10"#;
+    let attack = r#"env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" idle "$PLEAT_SOCKET" 10000 10"#;
     let outcome = scene.honest_beside(attack, 6).run();
     unharmed(&outcome);
     assert!(
@@ -322,8 +322,8 @@ fn survives_anything(seed: u64) {
         return;
     };
     let attack = format!(
-        r#"env -u LD_PRELOAD "$HOSTILE" fuzz - {seed} 18 & "$HOSTILE" fuzz - {}1 16 &
-        setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups env -u LD_PRELOAD "$HOSTILE" fuzz - {}2 18 & wait"#,
+        r#"env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" fuzz "$PLEAT_SOCKET" {seed} 18 & "$HOSTILE" fuzz - {}1 16 &
+        setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" fuzz "$PLEAT_SOCKET" {}2 18 & wait"#,
         seed, seed
     );
     let running = scene.honest_beside(&attack, 10).spawn();
@@ -368,7 +368,10 @@ fn who_keeps_its_own_lock_is_ended_and_holds_up_nobody() {
     };
     let start = std::time::Instant::now();
     let outcome = scene
-        .honest_beside(r#"env -u LD_PRELOAD "$HOSTILE" lock - 90"#, 6)
+        .honest_beside(
+            r#"env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" lock "$PLEAT_SOCKET" 90"#,
+            6,
+        )
         .run();
     unharmed(&outcome);
     let stderr = &outcome.stderr;

@@ -225,6 +225,14 @@ impl Link {
         }
     }
 
+    /// Tells its process whether memory is plenty, if it has an agent that can know.
+    pub fn set_at_ease(&self, is_at_ease: bool) {
+        if let Some(agent) = &lock(&self.take).agent {
+            let at_ease = &agent.slots.ring.control().at_ease;
+            at_ease.store(u32::from(is_at_ease), Ordering::Relaxed);
+        }
+    }
+
     /// Whether the connection to its agent is open. It is closed when the process ends, and when it executes
     /// another program before that has an agent.
     pub fn has_agent(&self) -> bool {

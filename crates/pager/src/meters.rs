@@ -95,6 +95,8 @@ meters! {
     ended_processes,
     /// Mappings registered with a userfaultfd.
     registered_mappings,
+    /// Pieces of memory that a thread of the program announced, and had registered before it filled them.
+    announced_mappings,
     /// Private mappings of files that became memory which can be folded.
     file_mappings,
     /// Shared mappings of files, only read, in whose place there is memory which can be folded.

@@ -33,6 +33,10 @@ pub struct Control {
     /// Whether the supervisor follows the process: [`NOT_FOLLOWED`] until its userfaultfd is set up and the beacon
     /// registered. Set before any other memory is.
     pub followed: AtomicU32,
+    /// Not 0: memory is plenty, and only what is large need be announced.
+    pub at_ease: AtomicU32,
+    /// Start and end of what a thread announces that touches the doorbell for it.
+    pub grown: [AtomicU64; 2],
 }
 
 /// Nobody hears the doorbells yet.

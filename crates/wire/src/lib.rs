@@ -28,5 +28,9 @@ pub const DEVICES_MAX: usize = 16;
 /// about by processes that are not managed yet ([`message::MAP_MEMORY`]). Without it none are.
 pub const ASK_FROM_VARIABLE: &str = "PLEAT_ASK_FROM";
 
+/// Environment variable that says that the variables above, and the agent in LD_PRELOAD, were added to an environment
+/// that had nothing of them. The agent takes them out again.
+pub const ADDED_VARIABLE: &str = "PLEAT_ADDED";
+
 /// Bytes in a page.
 pub const PAGE: usize = 4096;

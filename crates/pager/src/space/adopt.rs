@@ -3,7 +3,7 @@
 use super::events::cut;
 use super::{Ended, Space};
 use pleat_sys::procfs::{self, Mapping, MappingKind};
-use pleat_types::PageRange;
+use pleat_types::{PageRange, PAGE_SIZE};
 use pleat_wire::message::{Guard, GUARD, GUARD_MAX};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -13,6 +13,24 @@ const LISTINGS_MAX: usize = 16;
 /// Smaller mappings are left alone: there are many, they hold little, and some are special (stacks'
 /// guards, the C library's random state that must not survive a fork).
 const MAPPING_MIN: u64 = 64 << 10;
+/// The main thread's stack is managed when it has become so large. It is registered as a whole, and stays so as it
+/// grows, for it remains one mapping to the kernel.
+const STACK_MIN: u64 = 2 << 20;
+/// At its top, where it begins, are the program's arguments and environment. Others read those (`ps`), for whom the kernel
+/// does not wait: they would find nothing. What is there when the stack is registered is never known to the engine, so
+/// it stays.
+const STACK_KEPT: u64 = 256 << 10;
+/// The first address that no program has.
+const ADDRESSES_END: u64 = 1 << 47;
+
+/// A mapping, or a part of one, that is to be managed and is not yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Fresh {
+    start: u64,
+    end: u64,
+    /// What is there already from here on is not to be taken.
+    adopted_end: u64,
+}
 
 impl Space {
     /// Registers private anonymous mappings that are not registered yet, and adopts their pages.
@@ -26,7 +44,12 @@ impl Space {
         self.gather()?;
         self.work()?;
         let pid = self.link.pid.load(Ordering::Acquire);
-        for (start, end) in self.register_fresh(pid) {
+        for Fresh {
+            start,
+            end,
+            adopted_end,
+        } in self.register_fresh(pid)
+        {
             // Where a part was registered before, all of it may have been (mremap makes mappings longer). What was
             // given up there and forgotten may be about to go, and is not to be found again (rule 6).
             let is_new = gaps(&self.registered, start, end) == [(start, end)];
@@ -35,10 +58,53 @@ impl Space {
             self.registered.insert(start, end);
             self.guard(start, end)?;
             if is_new {
-                self.adopt(pid, start, end);
+                self.adopt(pid, start, adopted_end);
             }
         }
         Ok(())
+    }
+
+    /// Registers what a thread of the program says it has just got, and waits to use; adopts what of it is new. `false`: that
+    /// cannot be, and all mappings are to be looked at.
+    ///
+    /// The list of mappings is not read: the thread stands still that knows of this one, so it is what is registered.
+    pub(super) fn adopt_grown(&mut self) -> Result<bool, Ended> {
+        let Some(agent) = &self.agent else {
+            return Ok(false);
+        };
+        // The process may have written anything there.
+        let grown = &agent.slots.ring.control().grown;
+        let [start, end] = grown.each_ref().map(|word| word.load(Ordering::Acquire));
+        if !self.may_have_got(start, end) {
+            return Ok(false);
+        }
+        // So that ranges unmapped before are known as such.
+        self.gather()?;
+        self.work()?;
+        if self.link.uffd.register(start, end - start).is_err() {
+            return Ok(false);
+        }
+        self.shared.meters.announced_mappings.add(1);
+        // What was registered before is known (rule 6).
+        let new = gaps(&self.registered, start, end);
+        join(&mut self.registered, start, end);
+        self.guard(start, end)?;
+        let pid = self.link.pid.load(Ordering::Acquire);
+        for (start, end) in new {
+            self.adopt(pid, start, end);
+        }
+        Ok(true)
+    }
+
+    /// Whether a range is one that a program can have got: whole pages, and none of the agent's.
+    fn may_have_got(&self, start: u64, end: u64) -> bool {
+        let is_aligned = |address: u64| address.is_multiple_of(PAGE_SIZE as u64);
+        let is_range = start < end && end <= ADDRESSES_END && is_aligned(start) && is_aligned(end);
+        let own = self
+            .own_pages()
+            .map(|own| (own.start.address(), own.end.address()));
+        let agents = self.agent.iter().flat_map(|agent| agent.own);
+        is_range && !agents.chain(own).any(|(s, e)| start < e && s < end)
     }
 
     /// Registers what is not registered yet, and answers what surely is now.
@@ -48,7 +114,7 @@ impl Space {
     /// just shrunk a little grew by all of its memory unseen: nothing of that could be taken, and the rest
     /// had next to no memory.) So the list is read again: a mapping that is still there, whole, is registered, because
     /// the kernel never makes one mapping of two of which one is registered.
-    fn register_fresh(&mut self, pid: i32) -> Vec<(u64, u64)> {
+    fn register_fresh(&mut self, pid: i32) -> Vec<Fresh> {
         let mut registered = Vec::new();
         let mut listed = self.fresh(pid);
         for _ in 0..LISTINGS_MAX {
@@ -56,16 +122,17 @@ impl Space {
                 break;
             }
             // Refused: unmapped meanwhile, or of a kind that cannot be managed. It stays as it is.
-            listed.retain(|(start, end)| self.link.uffd.register(*start, end - start).is_ok());
+            let register = |one: &Fresh| self.link.uffd.register(one.start, one.end - one.start);
+            listed.retain(|one| register(one).is_ok());
             let now = self.fresh(pid);
             // In order of address, as the kernel lists them; there may be thousands.
-            let is_same = |range: &(u64, u64)| now.binary_search(range).is_ok();
+            let is_same = |one: &Fresh| now.binary_search(one).is_ok();
             let (same, changed): (Vec<_>, Vec<_>) = listed.into_iter().partition(is_same);
             registered.extend(same);
             // What has changed, as it is now.
-            let is_changed = |(start, end): &(u64, u64)| {
+            let is_changed = |one: &Fresh| {
                 let mut changed = changed.iter();
-                changed.any(|(s, e)| s < end && start < e)
+                changed.any(|was| was.start < one.end && one.start < was.end)
             };
             listed = now.into_iter().filter(is_changed).collect();
         }
@@ -73,10 +140,21 @@ impl Space {
     }
 
     /// Mappings, or parts of them, that are to be managed and are not yet.
-    fn fresh(&self, pid: i32) -> Vec<(u64, u64)> {
+    fn fresh(&self, pid: i32) -> Vec<Fresh> {
         // When they cannot be read the process is ending.
         let mappings = procfs::maps(pid).unwrap_or_default();
-        let parts = mappings.iter().flat_map(|one| self.fresh_parts(one));
+        let parts = mappings.iter().flat_map(|one| {
+            let kept = match one.kind {
+                MappingKind::Stack => STACK_KEPT,
+                _ => 0,
+            };
+            let parts = self.fresh_parts(one).into_iter();
+            parts.map(move |(start, end)| Fresh {
+                start,
+                end,
+                adopted_end: end - kept.min(end - start),
+            })
+        });
         parts.collect()
     }
 
@@ -120,8 +198,12 @@ impl Space {
     /// The parts of a mapping to take charge of: all of it but the agent's memory, if it is private
     /// and anonymous.
     fn fresh_parts(&self, mapping: &Mapping) -> Vec<(u64, u64)> {
-        let kind = matches!(mapping.kind, MappingKind::Anonymous | MappingKind::Heap);
-        if mapping.shared || !kind {
+        let min = match mapping.kind {
+            MappingKind::Anonymous | MappingKind::Heap => MAPPING_MIN,
+            MappingKind::Stack => STACK_MIN,
+            MappingKind::File | MappingKind::Special => return Vec::new(),
+        };
+        if mapping.shared {
             return Vec::new();
         }
         let mut parts = vec![(mapping.start, mapping.end)];
@@ -136,7 +218,7 @@ impl Space {
                 .collect();
         }
         parts.retain(|(start, end)| {
-            end.saturating_sub(*start) >= MAPPING_MIN && !self.is_registered(*start, *end)
+            end.saturating_sub(*start) >= min && !self.is_registered(*start, *end)
         });
         parts
     }
@@ -145,6 +227,17 @@ impl Space {
     fn is_registered(&self, start: u64, end: u64) -> bool {
         gaps(&self.registered, start, end).is_empty()
     }
+}
+
+/// Adds `[start, end)`, as one with what ends where it starts: a heap grows by many small pieces.
+fn join(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
+    cut(ranges, start, end);
+    let before = ranges.range(..start).next_back();
+    let start = match before {
+        Some((first, last)) if *last == start => *first,
+        _ => start,
+    };
+    ranges.insert(start, end);
 }
 
 /// The parts of `[start, end)` that none of the ranges covers; these are kept as start to end and do not
@@ -171,6 +264,15 @@ fn gaps(ranges: &BTreeMap<u64, u64>, start: u64, end: u64) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_heap_that_grows_stays_one_range() {
+        let mut ranges = BTreeMap::from([(10, 20), (50, 60)]);
+        join(&mut ranges, 20, 30);
+        join(&mut ranges, 28, 40);
+        join(&mut ranges, 45, 50);
+        assert_eq!(ranges, BTreeMap::from([(10, 40), (45, 50), (50, 60)]));
+    }
 
     #[test]
     fn gaps_are_what_no_range_covers() {

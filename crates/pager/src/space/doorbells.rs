@@ -1,5 +1,6 @@
 //! The beacon and the doorbells: pages of the agent's that are touched to announce something.
 
+use super::faults::Fault;
 use super::{Ended, Space};
 use pleat_types::{PageNo, PageRange};
 use pleat_wire::message::{DOORBELLS, DOORBELL_PAGES};
@@ -11,6 +12,7 @@ pub(super) enum Doorbell {
     Forked,
     Born,
     Held,
+    Grown,
 }
 
 impl Space {
@@ -20,7 +22,10 @@ impl Space {
             return Ok(());
         }
         let newcomers = std::mem::take(&mut self.newcomers);
-        self.adopt_new_mappings()?;
+        let is_told = |fault: &Fault| matches!(self.doorbell(fault.page), Some(Doorbell::Grown));
+        if !newcomers.iter().all(is_told) || !self.adopt_grown()? {
+            self.adopt_new_mappings()?;
+        }
         for fault in newcomers {
             self.answer(fault)?;
         }
@@ -51,6 +56,7 @@ impl Space {
             2 => Some(Doorbell::Forked),
             3 => Some(Doorbell::Born),
             4 => Some(Doorbell::Held),
+            5 => Some(Doorbell::Grown),
             _ => None,
         }
     }

@@ -138,7 +138,7 @@ impl Space {
             self.wake_sleepers();
         }
         match doorbell {
-            Some(Doorbell::Mapping) => self.newcomers.push(fault),
+            Some(Doorbell::Mapping | Doorbell::Grown) => self.newcomers.push(fault),
             Some(Doorbell::Forked) => {
                 self.forks.over(fault.thread);
                 self.hold_commands();
@@ -238,7 +238,7 @@ impl Space {
             let later = match doorbell {
                 Doorbell::Fork => self.prepare_fork(fault),
                 Doorbell::Held => self.prepare_to_be_held(),
-                Doorbell::Mapping | Doorbell::Forked | Doorbell::Born => None,
+                Doorbell::Mapping | Doorbell::Forked | Doorbell::Born | Doorbell::Grown => None,
             };
             return match later {
                 Some(why) => Ok(Some(why)),

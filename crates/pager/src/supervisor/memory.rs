@@ -156,6 +156,7 @@ impl Supervisor<'_> {
             )
         };
         drop(release);
+        self.note_ease(free);
         // From when on memory could not hold twice what is shared.
         if self.used_bytes + self.census.unseen_bytes() > budget {
             self.census.protect_shared();

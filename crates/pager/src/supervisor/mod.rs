@@ -4,6 +4,7 @@
 
 mod companions;
 mod conversations;
+mod ease;
 mod hope;
 mod killed;
 mod last_threads;
@@ -111,6 +112,8 @@ pub struct Supervisor<'a> {
     /// Whether the job gets on, as far as it is known since it was last judged.
     hope: Option<hope::Hope>,
     used_bytes: u64,
+    /// Processes were told that memory is plenty.
+    is_at_ease: bool,
     /// What the kernel needs that we do not see.
     strain: Strain,
     /// What is left to the page cache.
@@ -199,6 +202,7 @@ impl<'a> Supervisor<'a> {
             live_at: start,
             hope: None,
             used_bytes: 0,
+            is_at_ease: false,
             strain: Strain::default(),
             ahead_since: None,
             lent_bytes: 0,

@@ -1,0 +1,224 @@
+//! Standing in front of system calls that the C library makes for itself.
+//!
+//! malloc's calls of brk and mmap, and the execve of system(3) and posix_spawn(3), do not go through the symbol table.
+//! In the library's text each of them is `mov $number,%eax; syscall`, seven bytes. The constructor puts a jump to a stub
+//! of ours there (`stubs.rs`), which does what the two instructions did, and jumps back behind them. So nothing
+//! that is overwritten has to be moved elsewhere, and no instruction has to be decoded.
+//!
+//! ```text
+//!  before:  b8 0c 00 00 00   mov $12,%eax         after:  e9 .. .. .. ..   jmp stub
+//!           0f 05            syscall                      66 90            nop
+//! ```
+//!
+//! Where anything is not as expected the library stays as it is, and so does what it does: growth is found by
+//! looking, and an exec without the agent in its environment runs unmanaged.
+//!
+//! The bytes are written through `/proc/self/mem`. That needs no change of protection that could fail half way, and a
+//! kernel or policy that forbids it says so before anything has changed. The page becomes this process's own.
+
+use crate::stubs::{self, Stub};
+use crate::{raw, symbols};
+use core::ffi::{c_int, CStr};
+use core::sync::atomic::Ordering;
+use pleat_wire::PAGE;
+use syscalls::Sysno;
+
+/// Bytes of the two instructions.
+const SITE: usize = 7;
+/// Longer functions are others than those that are known.
+const FUNCTION_MAX: usize = 512;
+
+/// Puts the stubs in front of the C library's system calls, as far as that can be done without any doubt. By the
+/// constructor, before the agent's thread is made. Answers whether every exec is seen.
+pub fn install() -> bool {
+    // A thread could be just there where bytes are replaced.
+    if !is_single_threaded() {
+        return false;
+    }
+    let Some(memory) = open_memory() else {
+        return false;
+    };
+    let is_placed = |stub: &Stub| {
+        let function = Function::of_c_library(stub.function);
+        function.is_some_and(|function| place(memory, &function, stub))
+    };
+    stubs::GROWTH.iter().for_each(|stub| {
+        is_placed(stub);
+    });
+    // All of them are tried.
+    let placed = stubs::EXEC.iter().filter(|stub| is_placed(stub)).count();
+    raw::close(memory);
+    placed == stubs::EXEC.len()
+}
+
+/// The text of a function of the C library.
+struct Function {
+    start: usize,
+    len: usize,
+}
+
+impl Function {
+    /// Of the C library that this process has loaded; `None` for one too long or too short to be what is known.
+    fn of_c_library(name: &CStr) -> Option<Function> {
+        let (start, len) = symbols::text_of_c_library(name)?;
+        (SITE..=FUNCTION_MAX)
+            .contains(&len)
+            .then_some(Function { start, len })
+    }
+}
+
+/// The kernel counts a directory for each thread, beside two.
+fn is_single_threaded() -> bool {
+    // SAFETY: all zeros is a valid `stat`; it and the path outlive the call.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        let (path, status_at) = (c"/proc/self/task".as_ptr(), &raw mut status);
+        let at = libc::AT_FDCWD as usize;
+        let arguments = [at, path as usize, status_at as usize, 0, 0, 0];
+        raw::call(Sysno::newfstatat, arguments).is_ok() && status.st_nlink == 3
+    }
+}
+
+fn open_memory() -> Option<c_int> {
+    let path = c"/proc/self/mem".as_ptr() as usize;
+    let flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
+    let arguments = [libc::AT_FDCWD as usize, path, flags, 0, 0, 0];
+    // SAFETY: a static path.
+    let opened = unsafe { raw::call(Sysno::openat, arguments) };
+    opened.ok().map(|fd| fd as c_int)
+}
+
+/// Replaces the one system call of a function, if it is what it should be.
+fn place(memory: c_int, function: &Function, stub: &Stub) -> bool {
+    let mut text = [0u8; FUNCTION_MAX];
+    let text = &mut text[..function.len];
+    if !read(memory, function.start, text) {
+        return false;
+    }
+    let Some(at) = find_site(text, stub.number) else {
+        return false;
+    };
+    let site = function.start + at;
+    let Some(jump) = jump_to(site, stub.entry as usize) else {
+        return false;
+    };
+    // Before anybody jumps there.
+    stub.back.store(site + SITE, Ordering::Release);
+    let mut after = [0u8; SITE];
+    write(memory, site, &jump) && read(memory, site, &mut after) && after == jump
+}
+
+/// Where in a function's text its system call is: exactly one, with nothing that could be a jump into it.
+fn find_site(text: &[u8], number: u32) -> Option<usize> {
+    let wanted = site_bytes(number);
+    let mut found = (0..text.len()).filter(|&at| text.get(at..at + SITE) == Some(&wanted));
+    let at = found.next()?;
+    let is_alone = found.next().is_none();
+    let is_target = (0..text.len()).any(|from| may_jump_into(text, from, at));
+    (is_alone && !is_target).then_some(at)
+}
+
+fn site_bytes(number: u32) -> [u8; SITE] {
+    let [a, b, c, d] = number.to_le_bytes();
+    [0xb8, a, b, c, d, 0x0f, 0x05]
+}
+
+/// Whether the bytes at `from`, should they be an instruction, jump behind the first byte of the site. Most are none, and
+/// refusing for their sake costs nothing.
+fn may_jump_into(text: &[u8], from: usize, site: usize) -> bool {
+    let target = match text[from..] {
+        [0x70..=0x7f | 0xe0..=0xe3 | 0xeb, by, ..] => Some((from + 2, i64::from(by as i8))),
+        [0xe8 | 0xe9, a, b, c, d, ..] => Some((from + 5, far([a, b, c, d]))),
+        [0x0f, 0x80..=0x8f, a, b, c, d, ..] => Some((from + 6, far([a, b, c, d]))),
+        _ => None,
+    };
+    let inside = site as i64 + 1..(site + SITE) as i64;
+    target.is_some_and(|(next, by)| inside.contains(&(next as i64 + by)))
+}
+
+fn far(by: [u8; 4]) -> i64 {
+    i64::from(i32::from_le_bytes(by))
+}
+
+/// A jump from `site` to `target`, as long as the site; `None` where that is too far, or where the site is in two
+/// pages, of which only one might be written.
+fn jump_to(site: usize, target: usize) -> Option<[u8; SITE]> {
+    let by = target as i64 - (site + 5) as i64;
+    let [a, b, c, d] = i32::try_from(by).ok()?.to_le_bytes();
+    (site / PAGE == (site + SITE - 1) / PAGE).then_some([0xe9, a, b, c, d, 0x66, 0x90])
+}
+
+fn read(memory: c_int, address: usize, bytes: &mut [u8]) -> bool {
+    let (pointer, len) = (bytes.as_mut_ptr() as usize, bytes.len());
+    let arguments = [memory as usize, pointer, len, address, 0, 0];
+    // SAFETY: the buffer has room for `len` bytes.
+    unsafe { raw::call(Sysno::pread64, arguments) == Ok(len) }
+}
+
+fn write(memory: c_int, address: usize, bytes: &[u8]) -> bool {
+    let (pointer, len) = (bytes.as_ptr() as usize, bytes.len());
+    let arguments = [memory as usize, pointer, len, address, 0, 0];
+    // SAFETY: the only thread of this process is here, and so in none of the bytes that change; they mean the same
+    // afterwards (see above).
+    unsafe { raw::call(Sysno::pwrite64, arguments) == Ok(len) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NUMBER: u32 = 12;
+    const AT: usize = 30;
+
+    fn text() -> Vec<u8> {
+        let mut text = vec![0x90; 100];
+        text[AT..AT + SITE].copy_from_slice(&site_bytes(NUMBER));
+        text
+    }
+
+    #[test]
+    fn a_system_call_is_found_by_its_number() {
+        assert_eq!(find_site(&text(), NUMBER), Some(AT));
+        assert_eq!(find_site(&text(), NUMBER + 1), None);
+        // Cut off.
+        assert_eq!(find_site(&text()[..AT + SITE - 1], NUMBER), None);
+    }
+
+    #[test]
+    fn of_two_none_is_meant() {
+        let mut text = text();
+        text[60..60 + SITE].copy_from_slice(&site_bytes(NUMBER));
+        assert_eq!(find_site(&text, NUMBER), None);
+    }
+
+    #[test]
+    fn what_is_jumped_into_stays_as_it_is() {
+        // To the first byte, or behind the last, is no harm.
+        for (to, expected) in [(0, Some(AT)), (1, None), (6, None), (7, Some(AT))] {
+            let by = |from: usize| (AT + to) as i32 - from as i32;
+            let [near, back] = [by(20 + 2), by(60 + 2)];
+            let mut text = text();
+            text[20..22].copy_from_slice(&[0xeb, near as u8]);
+            assert_eq!(find_site(&text, NUMBER), expected, "short, to {to}");
+            text[20..22].fill(0x90);
+            text[60..62].copy_from_slice(&[0x74, back as u8]);
+            assert_eq!(
+                find_site(&text, NUMBER),
+                expected,
+                "short and back, to {to}"
+            );
+            text[60..62].copy_from_slice(&[0x0f, 0x84]);
+            text[62..66].copy_from_slice(&by(66).to_le_bytes());
+            assert_eq!(find_site(&text, NUMBER), expected, "far, to {to}");
+        }
+    }
+
+    #[test]
+    fn a_jump_is_relative_to_what_follows_it() {
+        let jump = jump_to(0x1000, 0x2005).unwrap();
+        assert_eq!(jump, [0xe9, 0, 0x10, 0, 0, 0x66, 0x90]);
+        assert_eq!(jump_to(0x1000, 0x1000 + (1 << 32)), None);
+        // In two pages.
+        assert_eq!(jump_to(0x1ffc, 0x2005), None);
+    }
+}
