@@ -127,6 +127,7 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
         checks: settings.paranoid,
         file_maps: settings.file_maps,
         load_control: settings.load_control,
+        own_cgroup: settings.own_cgroup,
         preset: settings.preset.clone(),
         record: record.map(|(file, recording)| Record {
             file,
