@@ -234,6 +234,15 @@ pub struct BenchDumpArgs {
     pub file: PathBuf,
 }
 
+/// Whether the job has a memory cgroup of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum CgroupArg {
+    /// Where it can be had.
+    Auto,
+    /// In no case.
+    Never,
+}
+
 /// The flags of `pleat run`, unchecked.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct RunArgs {
@@ -274,6 +283,22 @@ pub struct RunArgs {
     /// whose memory it has, and says for whom it waits
     #[arg(long)]
     pub kill_on_exit: bool,
+
+    /// Whether the job has a memory cgroup of its own: auto, where that can be had, or never. With one, a program
+    /// that takes memory faster than pleat can follow waits, instead of being killed by a memory limit close to
+    /// the budget. 'pleat doctor' says whether it can be had
+    #[arg(
+        long,
+        value_name = "auto|never",
+        value_enum,
+        hide_possible_values = true
+    )]
+    pub cgroup: Option<CgroupArg>,
+
+    /// Never let the job use more than --memory and 2 %: where nothing can be made free in time the kernel kills
+    /// its largest program. Needs a memory cgroup of the job's own
+    #[arg(long)]
+    pub hard: bool,
 
     /// While the job runs, show the directory SOURCE on MOUNTPOINT, an empty directory, and keep the pages
     /// of its files within --memory, too: they and the program's own pages are compressed or kept by

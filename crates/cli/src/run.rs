@@ -128,6 +128,7 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
         file_maps: settings.file_maps,
         load_control: settings.load_control,
         kill_on_exit: settings.kill_on_exit,
+        own_cgroup: settings.own_cgroup,
         preset: settings.preset.clone(),
         record: record.map(|(file, recording)| Record {
             file,

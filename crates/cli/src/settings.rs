@@ -4,10 +4,10 @@
 //! Everything that can be known to be wrong before the program starts is found here, so a mistake
 //! costs a line and exit status 2 rather than a run.
 
-use crate::args::RunArgs;
+use crate::args::{CgroupArg, RunArgs};
 use crate::budget::{Budget, MachineMemory};
 use crate::mounts::{refuse_inside, JobMount, JobMountError};
-use crate::pager::{Place, Protection, Swap};
+use crate::pager::{OwnCgroup, Place, Protection, Swap};
 use crate::size::{human, parse_amount, parse_size, SizeError};
 use crate::swap_dir::{self, SwapDirError};
 use pleat_codec::{Choice, UnknownChoice};
@@ -38,6 +38,8 @@ pub struct Settings {
     pub load_control: bool,
     /// Whether what the program leaves running is ended with it.
     pub kill_on_exit: bool,
+    /// Whether the job has a memory cgroup of its own.
+    pub own_cgroup: OwnCgroup,
     /// Directories shown while the job runs.
     pub mounts: Vec<JobMount>,
     /// The trace to record.
@@ -93,6 +95,9 @@ const ADDRESSABLE: u64 = 32 << 40;
 /// A mistake on the command line; the message names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
+    /// A firm limit without what makes it.
+    #[error("--hard needs a memory cgroup of the job's own: leave out --cgroup never, or --hard")]
+    HardWithoutCgroup,
     /// A size or percentage.
     #[error("{flag}: {source}")]
     Size {
@@ -172,6 +177,7 @@ impl Settings {
             file_maps: !raw.no_file_maps,
             load_control: !raw.no_load_control,
             kill_on_exit: raw.kill_on_exit,
+            own_cgroup: resolve_own_cgroup(&raw)?,
             mounts,
             record,
             verbosity: verbosity(&raw),
@@ -180,6 +186,15 @@ impl Settings {
             profile: raw.profile,
             warnings,
         })
+    }
+}
+
+fn resolve_own_cgroup(raw: &RunArgs) -> Result<OwnCgroup, SettingsError> {
+    match (raw.hard, raw.cgroup) {
+        (true, Some(CgroupArg::Never)) => Err(SettingsError::HardWithoutCgroup),
+        (true, _) => Ok(OwnCgroup::Hard),
+        (false, Some(CgroupArg::Never)) => Ok(OwnCgroup::Never),
+        (false, Some(CgroupArg::Auto) | None) => Ok(OwnCgroup::Auto),
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::machine::eventually;
 use crate::sys;
 
+/// A memory cgroup with a hard limit, for one job.
 pub struct Cgroup {
     dir: PathBuf,
     version: Version,
@@ -68,8 +69,18 @@ impl Cgroup {
     }
 
     fn members(&self) -> Vec<i32> {
-        let text = fs::read_to_string(self.procs()).unwrap_or_default();
-        text.lines().filter_map(|line| line.parse().ok()).collect()
+        let dirs = self.below().into_iter().chain([self.dir.clone()]);
+        let texts =
+            dirs.map(|dir| fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default());
+        let members = texts.map(|text| text.lines().filter_map(|line| line.parse().ok()).collect());
+        members.collect::<Vec<Vec<i32>>>().concat()
+    }
+
+    /// The groups that jobs have made for themselves inside of this one.
+    pub fn below(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
+        let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        dirs.map(|entry| entry.path()).collect()
     }
 
     /// Ends every process of the group, however it hid from its process group.
@@ -84,6 +95,9 @@ impl Drop for Cgroup {
     fn drop(&mut self) {
         let gone = eventually(Duration::from_secs(10), || {
             self.kill_all();
+            for dir in self.below() {
+                let _ = fs::remove_dir(dir);
+            }
             fs::remove_dir(&self.dir).is_ok()
         });
         if !gone {

@@ -33,6 +33,7 @@ mod sys;
 mod tree;
 mod walk;
 
+pub use cgroup::Cgroup;
 pub use job::Job;
 pub use machine::{eventually, skip, Machine};
 pub use mounted::{Mounted, Mountpoint, SmallDisk};

@@ -86,6 +86,11 @@ impl Running {
         tree::descendants(self.pid)
     }
 
+    /// The cgroup with its hard limit, where it has one.
+    pub fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_deref()
+    }
+
     /// Sends a signal to that process alone.
     pub fn signal(&self, signal: i32) {
         sys::kill_process(self.pid, signal);
@@ -124,16 +129,22 @@ impl Running {
             Some(group) if stuck.is_none() => group.left_behind(),
             _ => vec![],
         };
+        let stderr = fs::read(&self.files.stderr).unwrap_or_default();
+        let stderr = String::from_utf8_lossy(&stderr).into_owned();
+        // cgroup v1 counts those in a group of the job's own there, and that is gone by now: pleat tells.
+        let kills_told = u64::from(stderr.contains("pleat: the kernel killed"));
         Outcome {
             line: self.line.clone(),
             status,
             stdout: self.files.stdout.clone(),
-            stderr: String::from_utf8_lossy(&fs::read(&self.files.stderr).unwrap_or_default())
-                .into_owned(),
+            stderr,
             stats: fs::read(&self.files.stats).ok(),
             wall,
             peak: Megabytes(peak_kib.div_ceil(1024)),
-            oom_kills: self.cgroup.as_ref().map_or(0, |group| group.oom_kills()),
+            oom_kills: self
+                .cgroup
+                .as_ref()
+                .map_or(0, |group| group.oom_kills().max(kills_told)),
             left_behind,
             stuck,
         }

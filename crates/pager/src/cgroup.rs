@@ -4,9 +4,11 @@
 //! limited cgroup is exact at any moment. It is asked only where the limit is close to the budget:
 //! the group may hold others than the job, and what they use is taken off as it was at the start.
 
+use pleat_sys::job_group::file_bytes_in;
 use pleat_sys::limits;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 /// A limit up to this many times the budget, in eighths, is close.
 const CLOSE_EIGHTHS: u64 = 10;
@@ -31,21 +33,25 @@ pub struct Gauge {
     others_bytes: u64,
 }
 
+/// The limit of this process's cgroup, and the group's directory, if it is close to the budget.
+pub fn close_limit(budget_bytes: u64) -> Option<(u64, PathBuf)> {
+    let limit = limits::memory_cgroup_limit()?;
+    let is_close = limit.bytes <= budget_bytes / 8 * CLOSE_EIGHTHS;
+    is_close.then_some((limit.bytes, limit.path))
+}
+
 impl Gauge {
     /// The gauge of this process's cgroup, if it has a limit close to the budget.
     pub fn open(budget_bytes: u64) -> Option<Gauge> {
-        let limit = limits::memory_cgroup_limit()?;
-        if limit.bytes > budget_bytes / 8 * CLOSE_EIGHTHS {
-            return None;
-        }
-        let v1 = limit.path.join("memory.usage_in_bytes");
-        let v2 = limit.path.join("memory.current");
+        let (limit_bytes, dir) = close_limit(budget_bytes)?;
+        let v1 = dir.join("memory.usage_in_bytes");
+        let v2 = dir.join("memory.current");
         let usage = File::open(v1).or_else(|_| File::open(v2)).ok()?;
-        let stat = File::open(limit.path.join("memory.stat")).ok()?;
+        let stat = File::open(dir.join("memory.stat")).ok()?;
         let mut gauge = Gauge {
             usage,
             stat,
-            limit_bytes: limit.bytes,
+            limit_bytes,
             others_bytes: 0,
         };
         gauge.others_bytes = gauge.counted()?;
@@ -75,7 +81,7 @@ impl Gauge {
         let dirty = value("total_dirty").or_else(|| value("file_dirty"));
         let being_written = value("total_writeback").or_else(|| value("file_writeback"));
         Some(Files {
-            bytes: stat.lines().filter_map(file_bytes).sum(),
+            bytes: file_bytes_in(stat),
             reread_pages: reread.or_else(|| value("workingset_refault_file"))?,
             unwritten_bytes: dirty.unwrap_or(0) + being_written.unwrap_or(0),
         })
@@ -86,22 +92,11 @@ impl Gauge {
         let mut text = [0u8; 4096];
         let usage: u64 = read(&self.usage, &mut text)?.trim().parse().ok()?;
         let stat = read(&self.stat, &mut text)?;
-        let droppable: u64 = stat.lines().filter_map(file_bytes).sum();
-        Some(usage.saturating_sub(droppable))
+        Some(usage.saturating_sub(file_bytes_in(stat)))
     }
 }
 
 fn read<'a>(file: &File, text: &'a mut [u8]) -> Option<&'a str> {
     let len = file.read_at(text, 0).ok()?;
     std::str::from_utf8(&text[..len]).ok()
-}
-
-/// Bytes of a line about file pages of the group and those below it (cgroup v1 has both names, and
-/// the plain one is without those below).
-fn file_bytes(line: &str) -> Option<u64> {
-    let (name, bytes) = line.split_once(' ')?;
-    match name {
-        "inactive_file" | "active_file" => bytes.parse().ok(),
-        _ => None,
-    }
 }

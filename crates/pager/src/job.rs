@@ -3,6 +3,7 @@
 use crate::companion::{dismiss, Companion};
 use crate::headroom::{floor_bytes, reserve_bytes};
 use crate::lookout::Lookout;
+use crate::own_group::{OwnCgroup, OwnGroup};
 use crate::page_cache::page_cache_room;
 use crate::pool::Pool;
 use crate::profile::{Profile, ProfileReport};
@@ -17,8 +18,9 @@ use pleat_codec::Choice;
 use pleat_engine::{Engine, Preset, Settings, Victims};
 use pleat_sys::channel::Listener;
 use pleat_sys::grant::Grant;
-use pleat_sys::inherited::{raise_descriptor_limit, Inherited};
+use pleat_sys::inherited::{enter_group, raise_descriptor_limit, Inherited};
 use pleat_sys::keeper::Keeper;
+use pleat_sys::oom_score::OomScore;
 use pleat_sys::process::keep_heap_small;
 use pleat_sys::signals::{self, Signals};
 use pleat_types::PAGE_SIZE;
@@ -55,6 +57,8 @@ pub struct Job {
     pub load_control: bool,
     /// Whether what the program leaves running is ended with it.
     pub kill_on_exit: bool,
+    /// Whether the job has a memory cgroup of its own.
+    pub own_cgroup: OwnCgroup,
     /// A trace of the job's page references, if wanted.
     pub record: Option<Record>,
     /// Whether to find out where the time of faults and evictions goes.
@@ -216,15 +220,21 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     .map_err(other("collect signals"))?;
     let inherited = Inherited::note();
     raise_descriptor_limit();
+    let own_group = OwnGroup::make(job.own_cgroup, job.budget_bytes).map_err(no_own_group)?;
+    let before = Before {
+        inherited,
+        oom_score: OomScore::lower(),
+    };
     // Before any thread: these are forked from this process.
     let helpers = companions.iter_mut().map(|companion| companion.fork());
     let helpers: io::Result<Vec<i32>> = helpers.collect();
     let mut helpers = helpers.map_err(other("start a helper"))?;
     let grant = Grant::find(job.helper.as_deref());
     helpers.extend(grant.helper());
-    let keeper = Keeper::start().map_err(other("start the keeper"))?;
+    let place = own_group.as_ref().map(|own| own.group().place().clone());
+    let keeper = Keeper::start(place).map_err(other("start the keeper"))?;
     helpers.push(keeper.pid());
-    let started = start_job(job, &signals, inherited, grant, companions);
+    let started = start_job(job, &signals, before, grant, companions, own_group.as_ref());
     if started.is_err() {
         dismiss(companions);
     }
@@ -238,6 +248,7 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
             lookout: &lookout,
             companions,
             helpers,
+            own_group,
         };
         let mut supervisor = Supervisor::new(job, started, ours, start);
         let ending = supervisor.run();
@@ -263,8 +274,21 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
             record_error,
         })
     });
+    // The job's group is gone by now: before that, somebody has to be there to lift its limit for us.
     keeper.dismiss();
     result
+}
+
+fn no_own_group(why: String) -> RunError {
+    RunError::Unsupported(format!(
+        "--hard needs a memory cgroup of the job's own, which cannot be had here: {why}"
+    ))
+}
+
+/// What was there before, which programs are given.
+struct Before {
+    inherited: Inherited,
+    oom_score: Option<OomScore>,
 }
 
 /// A swap file that has no room for what is written at once takes nothing, and the job would wait for it.
@@ -284,9 +308,10 @@ fn check_swap_max(job: &Job) -> Result<(), RunError> {
 fn start_job(
     job: &Job,
     signals: &Signals,
-    inherited: Inherited,
+    before: Before,
     grant: Grant,
     companions: &mut [Box<dyn Companion>],
+    own_group: Option<&OwnGroup>,
 ) -> Result<Started, RunError> {
     let name = socket_name().map_err(other("draw a random name"))?;
     let listener = Listener::bind(&name).map_err(other("listen for processes"))?;
@@ -308,7 +333,13 @@ fn start_job(
     }
     let mut command = command(job, &name, companions)?;
     signals::exec_with_mask_of(&mut command, signals);
-    inherited.leave_to(&mut command);
+    before.inherited.leave_to(&mut command);
+    if let Some(oom_score) = before.oom_score {
+        oom_score.leave_to(&mut command);
+    }
+    if let Some(own) = own_group {
+        enter_group(&mut command, own.group().entrance());
+    }
     let program = spawn(job, &mut command)?;
     Ok(Started {
         shared,

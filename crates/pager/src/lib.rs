@@ -9,6 +9,7 @@
 //!   moves the oldest to the swap file (`store`); `reclaim` chooses what goes next;
 //! - reading threads (`files`) read what programs have mapped and is not in the page cache;
 //! - `standins` has shared memory in the place of files that programs map to read, and a thread of its own;
+//! - `own_group` is the job's own memory cgroup, where it can have one, and its limit;
 //! - `record` writes a trace of the job's faults, `profile` tells where their time goes, if asked to.
 //!
 //! What has nothing to do with processes serves other faces too, as [`Holder`]s of pages: [`Shared`] is what
@@ -30,6 +31,7 @@ mod link;
 mod load;
 mod lookout;
 mod meters;
+mod own_group;
 mod pace;
 mod page_cache;
 mod parallel;
@@ -57,6 +59,7 @@ pub use fold::{check, damaged};
 pub use folds::FoldJob;
 pub use job::{run, run_beside, Ending, Job, Outcome, Place, Record, RunError, Swap};
 pub use meters::{Meter, Reading};
+pub use own_group::{try_own_cgroup, OwnCgroup};
 pub use pleat_backing::Protection;
 pub use pool::Pool;
 pub use profile::{

@@ -56,6 +56,10 @@ meters! {
     turns,
     /// Microseconds that threads of the job waited because it was the turn of others. No part of `stall_us`.
     rested_us,
+    /// Looks at which somebody waited at the limit of the job's own memory cgroup, or was slowed there.
+    limit_waits,
+    /// Steps by which that limit was raised for them.
+    limit_steps,
     /// Faults that were put off because an address space event came first.
     deferred_event,
     /// Faults that were put off because their page was just being taken away.

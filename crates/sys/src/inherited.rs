@@ -1,6 +1,7 @@
 //! What programs inherit from us though it is changed for ourselves: a file system takes off no umask, and
 //! has a descriptor for every file that the kernel knows.
 
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -101,4 +102,46 @@ fn raise_file_size() -> libc::rlimit {
         }
     }
     before
+}
+
+/// Has `command` start its program in the cgroup whose file of processes this is.
+pub fn enter_group(command: &mut Command, entrance: RawFd) {
+    let enter = move || {
+        // SAFETY: one valid byte; the descriptor is open until the command has been started.
+        let written = unsafe { libc::write(entrance, b"0".as_ptr().cast(), 1) };
+        match written {
+            1 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: `enter` allocates nothing (the error is a number) and takes no lock.
+    unsafe { command.pre_exec(enter) };
+}
+
+/// Writes a number into a file, without allocating: for a process between fork and exec.
+pub(crate) fn write_number(path: &std::ffi::CStr, number: i32) {
+    let mut text = [0u8; 12];
+    let mut at = text.len();
+    let mut rest = number.unsigned_abs();
+    loop {
+        at -= 1;
+        text[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if number < 0 {
+        at -= 1;
+        text[at] = b'-';
+    }
+    let text = &text[at..];
+    // SAFETY: async-signal-safe calls on a valid path and valid bytes.
+    unsafe {
+        let fd = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if fd >= 0 {
+            libc::write(fd, text.as_ptr().cast(), text.len());
+            libc::close(fd);
+        }
+    }
 }

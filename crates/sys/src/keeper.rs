@@ -6,6 +6,7 @@
 //! with the supervisor, each process's agent does the same for its own.) And it wakes a supervisor that was stopped with its
 //! program, when that goes on.
 
+use crate::job_group::Place;
 use crate::process::{readable, Bell};
 use crate::{pidfd, procfs};
 use std::io;
@@ -42,11 +43,12 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the keeper. To be called while the process has one thread only.
+    /// Starts the keeper. To be called while the process has one thread only. It minds the job's own cgroup, too,
+    /// when the supervisor does no more.
     ///
     /// # Errors
     /// When memory or a process cannot be had.
-    pub fn start() -> io::Result<Keeper> {
+    pub fn start(group: Option<Place>) -> io::Result<Keeper> {
         let shared = map_shared()?;
         // SAFETY: getpid has no arguments.
         let supervisor = super::process::pidfd(unsafe { libc::getpid() })?;
@@ -65,7 +67,7 @@ impl Keeper {
         };
         match pid {
             -1 => Err(io::Error::last_os_error()),
-            0 => watch(shared, supervisor.as_raw_fd(), &bell),
+            0 => watch(shared, supervisor.as_raw_fd(), &bell, group.as_ref()),
             pid => {
                 // The keeper watches through this descriptor for as long as we live.
                 std::mem::forget(supervisor);
@@ -152,7 +154,7 @@ fn map_shared() -> io::Result<&'static Shared> {
     }
 }
 
-fn watch(shared: &Shared, supervisor: RawFd, bell: &Bell) -> ! {
+fn watch(shared: &Shared, supervisor: RawFd, bell: &Bell, group: Option<&Place>) -> ! {
     // SAFETY: async-signal-safe calls with valid arguments only.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -167,7 +169,15 @@ fn watch(shared: &Shared, supervisor: RawFd, bell: &Bell) -> ! {
         wake_in_time(shared, supervisor);
     }
     if !shared.calm.load(Ordering::Acquire) {
+        if let Some(group) = group {
+            // First: whoever waits at a limit that nobody minds would wait for ever.
+            group.lift();
+            kill_members(group);
+        }
         end_all(shared);
+        if let Some(group) = group {
+            group.remove();
+        }
     }
     // SAFETY: ends this process without running anything.
     unsafe { libc::_exit(0) }
@@ -184,6 +194,19 @@ fn wake_in_time(shared: &Shared, supervisor: RawFd) {
             _ => super::process::signal(supervisor, libc::SIGCONT),
         }
         super::process::wait(&mut fds, Some(LOOK_EVERY));
+    }
+}
+
+/// Kills who is in the job's group: processes that the supervisor had not met, or that left their family.
+fn kill_members(group: &Place) {
+    let members = group.members().into_iter();
+    let members: Vec<_> = members
+        .filter_map(|pid| Some((pid, super::process::pidfd(pid).ok()?)))
+        .collect();
+    // By descriptors of who is there still: a number may be another process's by now.
+    let still = group.members();
+    for (_, pidfd) in members.iter().filter(|(pid, _)| still.contains(pid)) {
+        super::process::signal(pidfd.as_raw_fd(), libc::SIGKILL);
     }
 }
 

@@ -4,9 +4,13 @@
 //! mounted side by side; of all limits from the process's own group up to the mount the least holds.
 #![forbid(unsafe_code)]
 
+use crate::job_group::Version;
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
+
+/// The file of a group's limit in cgroup v2.
+const V2_LIMIT: &str = "memory.max";
 
 /// The memory limit that holds for this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +58,7 @@ fn parse_mem_available(meminfo: &str) -> Option<u64> {
 
 /// The group of this process in one hierarchy.
 #[derive(Debug, PartialEq, Eq)]
-struct Group {
+pub(crate) struct Group {
     /// Where the hierarchy is mounted: no limit is looked for above.
     mount: PathBuf,
     /// Directory of the group, `mount` or below it.
@@ -62,8 +66,23 @@ struct Group {
     limit_file: &'static str,
 }
 
+impl Group {
+    /// The group's directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The version of the cgroup file system it is in.
+    pub(crate) fn version(&self) -> Version {
+        match self.limit_file {
+            V2_LIMIT => Version::V2,
+            _ => Version::V1,
+        }
+    }
+}
+
 /// The groups that may limit memory, from /proc/self/mountinfo and /proc/self/cgroup.
-fn memory_groups(mountinfo: &str, cgroup: &str) -> Vec<Group> {
+pub(crate) fn memory_groups(mountinfo: &str, cgroup: &str) -> Vec<Group> {
     mountinfo
         .lines()
         .filter_map(|line| memory_group(line, cgroup))
@@ -80,12 +99,12 @@ fn memory_group(mount_line: &str, cgroup: &str) -> Option<Group> {
     );
     let mut after = after.split(' ');
     let limit_file = match (after.next()?, after.nth(1)?) {
-        ("cgroup2", _) => "memory.max",
+        ("cgroup2", _) => V2_LIMIT,
         ("cgroup", options) if options.split(',').any(|o| o == "memory") => "memory.limit_in_bytes",
         _ => return None,
     };
     let path = match limit_file {
-        "memory.max" => group_path(cgroup, |controllers| controllers.is_empty()),
+        V2_LIMIT => group_path(cgroup, |controllers| controllers.is_empty()),
         _ => group_path(cgroup, |controllers| {
             controllers.split(',').any(|c| c == "memory")
         }),

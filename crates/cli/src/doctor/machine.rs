@@ -26,7 +26,12 @@ pub fn kernel() -> Check {
 pub fn checks() -> Vec<Check> {
     let mut checks = vec![agent()];
     match Machine::read() {
-        Ok(machine) => checks.extend([swap(&machine), cgroup(&machine), budget(&machine)]),
+        Ok(machine) => checks.extend([
+            swap(&machine),
+            cgroup(&machine),
+            own_cgroup(),
+            budget(&machine),
+        ]),
         Err(error) => {
             checks.push(Check::missing("memory", error.to_string(), "mount /proc"));
         }
@@ -86,6 +91,20 @@ fn cgroup(machine: &Machine) -> Check {
     match machine.memory.cgroup_limit_bytes {
         Some(limit) => Check::ok("cgroup", format!("memory is limited to {}", human(limit))),
         None => Check::ok("cgroup", "no memory limit"),
+    }
+}
+
+/// Whether growth can be stopped by the kernel.
+fn own_cgroup() -> Check {
+    match crate::pager::try_own_cgroup() {
+        Ok(stops) => Check::ok(
+            "own cgroup",
+            format!("can be had: who outruns pleat below a memory limit {stops}; --hard works"),
+        ),
+        Err(why) => Check::note(
+            "own cgroup",
+            format!("cannot be had, nor --hard ({why}): who outruns pleat below a memory limit close to the budget is killed"),
+        ),
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use pleat_backing::{DirectFile, Fault, Faulty, Rings};
 use pleat_codec::Choice;
 use pleat_engine::preset;
-use pleat_pager::{Ending, Job, Place, Protection, RunError, Swap};
+use pleat_pager::{Ending, Job, OwnCgroup, Place, Protection, RunError, Swap};
 
 const FAULTS: [(&str, Fault); 10] = [
     ("no-space", Fault::NoSpace),
@@ -105,6 +105,7 @@ fn job(args: &Args, faulty: Arc<Faulty>) -> Result<Job, RunError> {
         checks: false,
         load_control: true,
         kill_on_exit: false,
+        own_cgroup: OwnCgroup::Auto,
         file_maps: true,
         record: None,
         profile: false,

@@ -2,6 +2,8 @@
 
 use super::Supervisor;
 use crate::job::Ending;
+use crate::own_group::OwnGroup;
+use pleat_sys::job_group::Version;
 use pleat_sys::limits;
 use std::fs;
 use std::path::PathBuf;
@@ -9,6 +11,8 @@ use std::path::PathBuf;
 /// Where the kernel counts whom it killed.
 pub(super) struct OomKills {
     file: PathBuf,
+    /// The same of the job's own group: cgroup v1 counts each group alone.
+    own: Option<(PathBuf, u64)>,
     /// The group's limit; `None`: the count is that of the whole machine.
     limit_bytes: Option<u64>,
     before: u64,
@@ -16,19 +20,25 @@ pub(super) struct OomKills {
 
 impl OomKills {
     /// From here on. `None` where nothing tells.
-    pub(super) fn open() -> Option<OomKills> {
+    pub(super) fn open(own_group: Option<&OwnGroup>) -> Option<OomKills> {
         let of_group = limits::memory_cgroup_limit().and_then(|limit| {
             let names = ["memory.events", "memory.oom_control"];
             let mut files = names.iter().map(|name| limit.path.join(name));
             files.find_map(|file| OomKills::of(file, Some(limit.bytes)))
         });
-        of_group.or_else(|| OomKills::of("/proc/vmstat".into(), None))
+        let mut kills = of_group.or_else(|| OomKills::of("/proc/vmstat".into(), None))?;
+        let own = own_group
+            .map(|own| own.group())
+            .filter(|own| own.version() == Version::V1);
+        kills.own = own.map(|own| (own.place().kills_file(), 0));
+        Some(kills)
     }
 
     fn of(file: PathBuf, limit_bytes: Option<u64>) -> Option<OomKills> {
         let before = count(&fs::read_to_string(&file).ok()?)?;
         Some(OomKills {
             file,
+            own: None,
             limit_bytes,
             before,
         })
@@ -36,9 +46,12 @@ impl OomKills {
 
     /// How many there were since.
     fn since(&self) -> u64 {
-        let now = fs::read_to_string(&self.file).ok();
-        let now = now.and_then(|text| count(&text)).unwrap_or(self.before);
-        now.saturating_sub(self.before)
+        let since = |file: &PathBuf, before: u64| {
+            let now = fs::read_to_string(file).ok().and_then(|text| count(&text));
+            now.unwrap_or(before).saturating_sub(before)
+        };
+        let own = self.own.as_ref().filter(|_| self.limit_bytes.is_some());
+        since(&self.file, self.before) + own.map_or(0, |(file, before)| since(file, *before))
     }
 }
 

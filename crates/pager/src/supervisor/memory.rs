@@ -108,18 +108,21 @@ impl Supervisor<'_> {
         self.files_beyond_bytes = files_beyond;
         let programs = reading.bytes - reading.file_bytes;
         let measured = programs + files_beyond + self.shared.staging_bytes() + held;
+        let wanted_by_waiting = self.mind_own_group(reading.own_bytes);
         let strain = self.strain.note(lost, held / STRAIN_PART);
         self.used_bytes = if reading.is_exact {
             // Processes are read one after the other: what was given out meanwhile may be missing.
             measured + (self.shared.engine().granted_pages() - granted) * 4096
         } else {
-            let estimate = measured.max(self.engine_used());
+            let beside = reading.own_bytes + files_beyond + self.shared.staging_bytes() + held;
+            let estimate = self.bounded(measured, beside).max(self.engine_used());
             let charged = self.charged_bytes().map_or(0, |charged| charged + held);
             estimate.max(charged.min(estimate + CHARGED_MORE_MAX))
         };
         if reading.is_exact {
             self.shared.meters.peak_bytes.raise(self.used_bytes);
         }
+        self.used_bytes = self.used_bytes.max(wanted_by_waiting.unwrap_or(0));
         let (free, wanted, write, release) = {
             let mut engine = self.shared.engine();
             // It may have come or gone meanwhile.

@@ -12,6 +12,7 @@ mod leftovers;
 mod load;
 pub(crate) mod mappings;
 mod memory;
+mod own_group;
 mod preparing;
 mod trust;
 mod unmanaged;
@@ -23,6 +24,7 @@ use crate::companion::Companion;
 use crate::headroom::{floor_bytes, Headroom};
 use crate::job::{Ending, Job};
 use crate::lookout::Lookout;
+use crate::own_group::OwnGroup;
 use crate::page_cache::{page_cache_room, CacheRoom, GroupFiles};
 use crate::report::Live;
 use crate::shared::{lock, Link, Shared};
@@ -73,6 +75,8 @@ pub struct Ours<'a> {
     pub companions: &'a mut [Box<dyn Companion>],
     /// Processes of ours: the keeper, and those of the companions.
     pub helpers: Vec<i32>,
+    /// The job's own memory cgroup, where it has one.
+    pub own_group: Option<OwnGroup>,
 }
 
 /// The main thread's state.
@@ -88,6 +92,7 @@ pub struct Supervisor<'a> {
     /// Processes of ours: the keeper, and those of the companions.
     helpers: Vec<i32>,
     census: Census,
+    own_group: Option<OwnGroup>,
     gauge: Option<Gauge>,
     /// The budget less what is left to the page cache.
     engine_budget: u64,
@@ -167,6 +172,7 @@ impl<'a> Supervisor<'a> {
             lookout,
             companions,
             helpers,
+            own_group,
         } = ours;
         let mut census = Census::new(&helpers);
         census.add(program, Stage::Silent, keeper);
@@ -210,7 +216,8 @@ impl<'a> Supervisor<'a> {
             was_called: false,
             files_beyond_bytes: 0,
             unfoldable_bytes: 0,
-            oom_kills: OomKills::open(),
+            oom_kills: OomKills::open(own_group.as_ref()),
+            own_group,
             stuck_retry: (start, Duration::ZERO),
             has_told_of_unfoldable: false,
             complaint: None,
@@ -276,6 +283,7 @@ impl<'a> Supervisor<'a> {
             readable(self.signals.as_raw_fd()),
             readable(self.shared.main_bell.as_raw_fd()),
         ];
+        fds.extend(self.own_group.as_ref().and_then(OwnGroup::notices));
         fds.extend(
             self.unnamed
                 .iter()

@@ -1,0 +1,401 @@
+//! The job's own memory cgroup: where its limit is to be, and what is done while somebody waits at it.
+//!
+//! A limit is set only where being killed is the alternative: inside another limit close to the budget, or with
+//! `--hard`. It leaves of that other limit what the supervisor and others in it use, and a little more, so that whoever
+//! outruns pleat waits just before the kernel would kill. What is kept back is then given in small steps, for some of what
+//! may wait is needed to get memory free: an agent, a fork, page tables. When all is given and nothing has got free
+//! for long, the OOM killer is put back in its office, and the situation named.
+
+use crate::cgroup::close_limit;
+use pleat_sys::job_group::{file_bytes, number, JobGroup, Version};
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+/// What is kept back of the surrounding limit: a part of the budget, one in so many, within these limits. The supervisor may
+/// grow by it between two looks, and it is what can be given to those who wait.
+const KEPT_BACK_PART: u64 = 128;
+const KEPT_BACK_MIN: u64 = 768 << 10;
+const KEPT_BACK_MAX: u64 = 4 << 20;
+/// Of that, what is never given: the kernel counts in batches for each CPU.
+const NEVER_GIVEN: u64 = 256 << 10;
+/// v2 slows more the further a group is beyond its limit: from a hundredth on noticeably, at three hundredths to some
+/// 4 MB/s. So there it is lower, by one part in so many, and at half of that somebody is slowed.
+const SLOWED_FROM_PART: u64 = 50;
+/// With `--hard` the job has so much more than the budget, one part in so many: what the kernel needs beside it.
+const HARD_SLACK_PART: u64 = 50;
+/// A limit is moved by at least so much.
+const MOVED_MIN: u64 = 64 << 10;
+/// So near to its limit a group is looked at more closely.
+const NEAR: u64 = 8 << 20;
+/// Who has waited so long, while nothing was taken away, is given another step.
+const STEP_EVERY: Duration = Duration::from_millis(10);
+const STEP_BYTES: u64 = 64 << 10;
+/// Steps that nobody needed any more for so long are taken back.
+const STEPS_FOR: Duration = Duration::from_secs(1);
+/// Nothing gets free any more when somebody has waited so long at the last step, and nothing was taken away.
+const HELPLESS: Duration = Duration::from_secs(5);
+/// While somebody waits so much more is wanted than is in use.
+const WANTED_BYTES: u64 = 1 << 20;
+
+/// Whether the job is to have a memory cgroup of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnCgroup {
+    /// Where it can be had.
+    #[default]
+    Auto,
+    /// In no case.
+    Never,
+    /// In any case, and its limit is firm: the budget and 2 %.
+    Hard,
+}
+
+impl OwnCgroup {
+    /// As it is written in statistics.
+    pub fn name(self) -> &'static str {
+        match self {
+            OwnCgroup::Auto => "auto",
+            OwnCgroup::Never => "never",
+            OwnCgroup::Hard => "hard",
+        }
+    }
+}
+
+/// Whether a job can have a memory cgroup of its own here, found out by making one; how it would stop growth.
+///
+/// # Errors
+/// Why not, with what helps.
+pub fn try_own_cgroup() -> Result<&'static str, String> {
+    let group = JobGroup::make()?;
+    group
+        .prepare_to_limit()
+        .map_err(|error| error.to_string())?;
+    Ok(match group.version() {
+        Version::V1 => "waits (cgroup v1)",
+        Version::V2 => "is slowed (cgroup v2)",
+    })
+}
+
+/// The group and its limit.
+pub struct OwnGroup {
+    group: JobGroup,
+    budget_bytes: u64,
+    /// A limit around it that is close to the budget.
+    around: Option<Around>,
+    is_hard: bool,
+    /// The limit now; `None`: none was set.
+    limit_bytes: Option<u64>,
+    steps: Steps,
+    /// v2: how often somebody was slowed, at the last look.
+    times_slowed: u64,
+    /// v1: the OOM killer is at work, because nothing else helped.
+    kills: bool,
+}
+
+/// The limit around the job's group, with what is counted against it.
+struct Around {
+    limit_bytes: u64,
+    usage: File,
+    stat: File,
+}
+
+/// What the main thread is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strait {
+    /// Nothing.
+    None,
+    /// Somebody waits: so much more is wanted than there is.
+    Waiting {
+        /// So much.
+        wanted_bytes: u64,
+        /// The limit was raised for them.
+        is_step: bool,
+    },
+    /// Nothing helps any more: say it, the kernel kills now.
+    Helpless,
+}
+
+impl OwnGroup {
+    /// A group for a job with this budget; `None` where it is not to have one, or cannot.
+    ///
+    /// # Errors
+    /// It must have one, and cannot: why.
+    pub fn make(wanted: OwnCgroup, budget_bytes: u64) -> Result<Option<OwnGroup>, String> {
+        if wanted == OwnCgroup::Never {
+            return Ok(None);
+        }
+        // Before this process is anywhere else.
+        let around = close_limit(budget_bytes).and_then(|(limit_bytes, dir)| {
+            let [v1, v2] = ["memory.usage_in_bytes", "memory.current"];
+            Some(Around {
+                limit_bytes,
+                usage: File::open(dir.join(v1))
+                    .or_else(|_| File::open(dir.join(v2)))
+                    .ok()?,
+                stat: File::open(dir.join("memory.stat")).ok()?,
+            })
+        });
+        let is_hard = wanted == OwnCgroup::Hard;
+        let group = match JobGroup::make() {
+            Ok(group) => group,
+            Err(why) if is_hard => return Err(why),
+            Err(_) => return Ok(None),
+        };
+        let mut own = OwnGroup {
+            group,
+            budget_bytes,
+            around,
+            is_hard,
+            limit_bytes: None,
+            steps: Steps::default(),
+            times_slowed: 0,
+            kills: false,
+        };
+        if own.has_limit() {
+            let prepared = own.group.prepare_to_limit();
+            if let (Err(error), true) = (&prepared, is_hard) {
+                return Err(format!("its memory cgroup takes no limit ({error})"));
+            }
+            if prepared.is_err() {
+                // Its limit would kill sooner than the one around it.
+                own.around = None;
+            }
+        }
+        own.follow(0);
+        Ok(Some(own))
+    }
+
+    /// The group.
+    pub fn group(&self) -> &JobGroup {
+        &self.group
+    }
+
+    /// What to poll: somebody has begun to wait, or was slowed. Without a limit nobody would make it silent again:
+    /// a limit around it, or inside, tells as well.
+    pub fn notices(&self) -> Option<libc::pollfd> {
+        self.has_limit().then(|| self.group.notices().to_poll())
+    }
+
+    /// All that the group uses, but for file pages that the kernel can drop. 12 us.
+    pub fn memory_bytes(&self) -> Option<u64> {
+        let files = self.group.file_bytes()?;
+        Some(self.group.usage_bytes()?.saturating_sub(files))
+    }
+
+    fn has_limit(&self) -> bool {
+        self.is_hard || self.around.is_some()
+    }
+
+    /// To be called at every look: has the limit follow what others use, of which `own_bytes` are the supervisor's,
+    /// and minds those who wait. `taken` counts what was taken away so far.
+    pub fn look(&mut self, own_bytes: u64, taken: impl FnOnce() -> u64) -> Strait {
+        if !self.has_limit() {
+            return Strait::None;
+        }
+        self.group.notices().hush();
+        self.follow(own_bytes);
+        if !self.is_waiting() {
+            let is_calm = self.steps.calm(Instant::now());
+            if is_calm && self.kills {
+                self.kills = self.group.spare(true).is_err();
+            }
+            return Strait::None;
+        }
+        let most = kept_back(self.budget_bytes) - NEVER_GIVEN;
+        match self.steps.note(Instant::now(), taken(), most) {
+            Step::GiveUp if !self.kills => {
+                // Where it fails, nothing changes: they wait on, and this is said again.
+                self.kills = self.group.spare(false).is_ok();
+                Strait::Helpless
+            }
+            step => {
+                self.follow(own_bytes);
+                Strait::Waiting {
+                    wanted_bytes: WANTED_BYTES,
+                    is_step: step == Step::Further,
+                }
+            }
+        }
+    }
+
+    fn is_waiting(&mut self) -> bool {
+        match self.group.version() {
+            Version::V1 => self.group.notices().is_waiting(),
+            // Who was slowed since the last look would have waited.
+            Version::V2 => {
+                let times = self.group.notices().times_slowed();
+                let is_new = times != std::mem::replace(&mut self.times_slowed, times);
+                let slowed = self
+                    .limit_bytes
+                    .map(|limit| limit - limit / (2 * SLOWED_FROM_PART));
+                let used = self.group.usage_bytes();
+                is_new && used.zip(slowed).is_some_and(|(used, slowed)| used > slowed)
+            }
+        }
+    }
+
+    /// Moves the limit to where it is to be.
+    fn follow(&mut self, own_bytes: u64) {
+        let Some(used) = self.group.usage_bytes() else {
+            return;
+        };
+        let Some(end) = self.end_bytes(used, own_bytes) else {
+            return;
+        };
+        let kept = kept_back(self.budget_bytes).saturating_sub(self.steps.given_bytes);
+        // Less than is in use is refused, after the kernel has dropped all file pages for it.
+        let limit = end.saturating_sub(kept).max(used + MOVED_MIN);
+        let is_moved = self
+            .limit_bytes
+            .is_none_or(|now| now.abs_diff(limit) >= MOVED_MIN);
+        if !is_moved {
+            return;
+        }
+        let set = match self.group.version() {
+            Version::V1 => self.group.limit(limit),
+            Version::V2 => {
+                let slowed = limit - limit / SLOWED_FROM_PART;
+                let killed = if self.is_hard {
+                    self.group.kill_from(end)
+                } else {
+                    Ok(())
+                };
+                killed.and_then(|()| self.group.limit(slowed))
+            }
+        };
+        if set.is_ok() {
+            self.limit_bytes = Some(limit);
+        }
+    }
+
+    /// How much the group can come to use in all.
+    fn end_bytes(&self, used: u64, own_bytes: u64) -> Option<u64> {
+        let hard = self.is_hard.then(|| {
+            (self.budget_bytes + self.budget_bytes / HARD_SLACK_PART).saturating_sub(own_bytes)
+        });
+        let around = self
+            .around
+            .as_ref()
+            .and_then(|around| around.leaves(used, &self.group));
+        hard.into_iter().chain(around).min()
+    }
+}
+
+impl Around {
+    /// What others leave to a group that uses so much.
+    fn leaves(&self, used: u64, group: &JobGroup) -> Option<u64> {
+        let others = number(&self.usage)?.saturating_sub(used);
+        let left = self.limit_bytes.saturating_sub(others);
+        if used + NEAR < left {
+            return Some(left);
+        }
+        // Others' file pages are dropped before anybody is killed. Not free to ask: 20 us.
+        let files = file_bytes(&self.stat)?.saturating_sub(group.file_bytes()?);
+        Some(left + files.min(others))
+    }
+}
+
+fn kept_back(budget_bytes: u64) -> u64 {
+    (budget_bytes / KEPT_BACK_PART).clamp(KEPT_BACK_MIN, KEPT_BACK_MAX)
+}
+
+/// What is given of what was kept back, while somebody waits.
+#[derive(Debug, Default)]
+struct Steps {
+    given_bytes: u64,
+    /// Since when somebody waits though nothing was taken away, and how much had been by then.
+    since: Option<(Instant, u64)>,
+    /// The last step.
+    stepped: Option<Instant>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Stay,
+    Further,
+    GiveUp,
+}
+
+impl Steps {
+    /// Somebody waits, and so much was taken away until now.
+    fn note(&mut self, now: Instant, taken: u64, most_bytes: u64) -> Step {
+        let (since, before) = *self.since.get_or_insert((now, taken));
+        if before != taken {
+            self.since = Some((now, taken));
+            return Step::Stay;
+        }
+        let last = self.stepped.map_or(since, |at| at.max(since));
+        if now - last >= STEP_EVERY && self.given_bytes < most_bytes {
+            self.given_bytes = (self.given_bytes + STEP_BYTES).min(most_bytes);
+            self.stepped = Some(now);
+            return Step::Further;
+        }
+        match now - last >= HELPLESS {
+            true => Step::GiveUp,
+            false => Step::Stay,
+        }
+    }
+
+    /// Nobody waits. Whether it has been so for a while.
+    fn calm(&mut self, now: Instant) -> bool {
+        self.since = None;
+        let is_over = self.stepped.is_none_or(|at| now - at >= STEPS_FOR);
+        if is_over {
+            *self = Steps::default();
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: u64 = 3 * STEP_BYTES;
+
+    /// Notes every 5 ms, with what was taken by then; what they came to.
+    fn noted(steps: &mut Steps, start: Instant, taken: &[u64]) -> Vec<Step> {
+        let times = (0u32..).map(|nth| start + Duration::from_millis(5) * nth);
+        times
+            .zip(taken)
+            .map(|(now, taken)| steps.note(now, *taken, MOST))
+            .collect()
+    }
+
+    #[test]
+    fn who_waits_in_vain_is_given_a_step_at_a_time_and_no_more_than_there_is() {
+        let (mut steps, start) = (Steps::default(), Instant::now());
+        let came = noted(&mut steps, start, &[7; 12]);
+        let further = came.iter().filter(|step| **step == Step::Further).count();
+        assert_eq!((further, steps.given_bytes), (3, MOST));
+        assert!(!came.contains(&Step::GiveUp));
+        let late = start + Duration::from_millis(60) + HELPLESS;
+        assert_eq!(steps.note(late, 7, MOST), Step::GiveUp);
+    }
+
+    #[test]
+    fn as_long_as_pages_are_taken_nothing_is_given_and_nobody_gives_up() {
+        let (mut steps, start) = (Steps::default(), Instant::now());
+        let taken: Vec<u64> = (0..2000).collect();
+        let came = noted(&mut steps, start, &taken);
+        assert!(came.iter().all(|step| *step == Step::Stay));
+        assert_eq!(steps.given_bytes, 0);
+    }
+
+    #[test]
+    fn what_was_given_is_taken_back_when_nobody_has_waited_for_a_second() {
+        let (mut steps, start) = (Steps::default(), Instant::now());
+        noted(&mut steps, start, &[7; 4]);
+        assert!(steps.given_bytes > 0);
+        steps.calm(start + Duration::from_millis(500));
+        assert!(steps.given_bytes > 0);
+        steps.calm(start + Duration::from_millis(1100));
+        assert_eq!(steps.given_bytes, 0);
+    }
+
+    #[test]
+    fn what_is_kept_back_grows_with_the_budget() {
+        let kept = [24, 105, 417, 4000].map(|mib: u64| kept_back(mib << 20) >> 10);
+        assert_eq!(kept, [768, 840, 3336, 4096]);
+        assert!(kept_back(0) > NEVER_GIVEN);
+    }
+}

@@ -1,0 +1,42 @@
+//! What the main thread does about the job's own memory cgroup.
+
+use super::Supervisor;
+use crate::own_group::{OwnGroup, Strait};
+
+impl Supervisor<'_> {
+    /// Has the group's limit follow what there is, and minds those who wait at it; `Some`: so much is to be taken for
+    /// used at least, for somebody waits.
+    pub(super) fn mind_own_group(&mut self, own_bytes: u64) -> Option<u64> {
+        let shared = self.shared.clone();
+        let group = self.own_group.as_mut()?;
+        let taken = || shared.engine().counters().taken_pages;
+        match group.look(own_bytes, taken) {
+            Strait::None => None,
+            Strait::Waiting {
+                wanted_bytes,
+                is_step,
+            } => {
+                self.shared.meters.limit_waits.add(1);
+                self.shared.meters.limit_steps.add(u64::from(is_step));
+                self.stay_ahead();
+                Some(self.job.budget_bytes + wanted_bytes)
+            }
+            Strait::Helpless => {
+                let budget = self.job.budget_bytes >> 20;
+                self.warn(&format!(
+                    "the job has waited for memory for 5 s, and nothing could be folded or written out: it does not fit into \
+                     --memory {budget} MiB; the kernel may now kill its largest program, unless one gives memory back: raise \
+                     --memory, or the limit"
+                ));
+                None
+            }
+        }
+    }
+
+    /// What is estimated between samples, bounded by what the kernel counts in the job's group and by what is used
+    /// beside it: the kernel's count is exact, has each page once, and nothing of others.
+    pub(super) fn bounded(&self, measured: u64, beside: u64) -> u64 {
+        let counted = self.own_group.as_ref().and_then(OwnGroup::memory_bytes);
+        counted.map_or(measured, |counted| measured.min(counted + beside))
+    }
+}
