@@ -3,7 +3,8 @@
 //! `pthread_create` and `thrd_create`, so that every thread's control block is known (see `threads`), and large stacks are
 //! managed before they are filled; and `madvise`:
 //! MADV_FREE becomes MADV_DONTNEED, because a freed page that is written again raises no fault and
-//! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks. `mmap`,
+//! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks, and with
+//! MADV_GUARD_INSTALL what is away is given up. `mmap`,
 //! so that large mappings are managed before they are filled: the kernel tells nobody of new ones; and
 //! so that large mappings of files become memory that can be folded (see `files`). `mremap`, for such a
 //! mapping cannot grow. `mprotect` and `pkey_mprotect`: memory that stands in for a file that is only read
@@ -376,8 +377,27 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
             break;
         }
     }
+    if advice == MADV_GUARD_INSTALL && area::is_managed() {
+        return settle_guards(start as usize, len);
+    }
     if advice == libc::MADV_WIPEONFORK {
         serve::note_wiped(start as usize, len);
+    }
+    0
+}
+
+/// Linux 6.13.
+const MADV_GUARD_INSTALL: c_int = 102;
+
+/// Guards have just been put in place, and the kernel told nobody: what is away there would come back once they are
+/// removed, and a page that comes along with its neighbour takes a guard's place. Giving the range up raises an event, by
+/// which the supervisor forgets what is away; guards stay, and those that were lost until then are put back.
+fn settle_guards(start: usize, len: usize) -> c_int {
+    for advice in [libc::MADV_DONTNEED, MADV_GUARD_INSTALL] {
+        // SAFETY: the caller has asked for guards, so nothing there is of use to it.
+        if let Err(errno) = unsafe { crate::raw::advise(start, len, advice) } {
+            return fail(errno);
+        }
     }
     0
 }

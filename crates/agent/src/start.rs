@@ -41,6 +41,9 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     }
     // SAFETY: this C library passes the environment to constructors; it ends with a null pointer.
     let name = unsafe { variable(env, pleat_wire::SOCKET_VARIABLE) };
+    // SAFETY: as above.
+    let preloaded = unsafe { variable(env, "LD_PRELOAD") }.unwrap_or_default();
+    let name = name.filter(|_| !is_emulated(preloaded));
     let Some(name) = name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX) else {
         return;
     };
@@ -133,6 +136,13 @@ unsafe fn variable<'a>(env: *const *const c_char, name: &str) -> Option<&'a [u8]
         entry = unsafe { entry.add(1) };
     }
     None
+}
+
+/// Whether the program runs in valgrind, which ends with an error where a thread is made otherwise than the C library
+/// does it. It says so in what it has itself preloaded.
+fn is_emulated(preloaded: &[u8]) -> bool {
+    const ITS_OWN: &[u8] = b"vgpreload_";
+    preloaded.windows(ITS_OWN.len()).any(|part| part == ITS_OWN)
 }
 
 fn note_devices(text: &[u8]) {

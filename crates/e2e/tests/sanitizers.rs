@@ -1,5 +1,5 @@
-//! Programs that bring a runtime of their own which stands in front of the C library: compilers' sanitizers; and
-//! programs of another C library.
+//! Programs that bring a runtime of their own which stands in front of the C library: compilers' sanitizers;
+//! programs of another C library; and those that something else runs.
 
 use pleat_e2e::{Machine, Megabytes};
 
@@ -45,6 +45,29 @@ fn thread_sanitizer_runs_as_ever() {
 #[test]
 fn leak_sanitizer_runs_as_ever() {
     runs_as_ever(&["-fsanitize=leak"]);
+}
+
+/// It runs the program itself, and knows no thread but the C library's.
+#[test]
+fn programs_in_valgrind_run_unmanaged() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if !machine.installed(&["valgrind"]) {
+        return;
+    }
+    let Some(program) = machine.compiled_with("cc", "small_blocks", &[]) else {
+        return;
+    };
+    let job = machine.job("valgrind").arg("-q").arg(program).arg("2");
+    let outcome = job.budget(Megabytes(200)).timeout(60).run();
+    outcome.expect_success();
+    assert_eq!(outcome.stdout_text(), "1044 blocks, 0 wrong\n");
+    assert!(
+        outcome.stderr.lines().count() <= 1,
+        "{}",
+        outcome.describe()
+    );
 }
 
 /// Another C library runs constructors without arguments. Its programs are left alone.

@@ -75,7 +75,7 @@ fn whom_pleat_stays_for_is_said() {
     let Some(torture) = machine.torture() else {
         return;
     };
-    let script = r#"timeout 4 "$TORTURE" walk 64 0 compressible & sleep 0.5"#;
+    let script = r#"timeout 3 "$TORTURE" walk 64 0 compressible & sleep 0.5"#;
     let shell = machine
         .job("sh")
         .args(["-c", script])
