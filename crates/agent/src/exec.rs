@@ -59,7 +59,7 @@ impl<const N: usize> Entry<N> {
 
     /// As a C string, if it was noted.
     fn pointer(&self) -> Option<usize> {
-        (self.len.load(Ordering::Acquire) > 0).then(|| self.bytes.as_ptr() as usize)
+        (self.len.load(Ordering::Acquire) > 0).then_some(self.bytes.as_ptr() as usize)
     }
 
     fn bytes(&self) -> &[u8] {
@@ -158,8 +158,8 @@ impl Call {
 
     fn make_with(&self, lack: &Lack) -> isize {
         match lack.words() {
-            ..=WORDS => self.on_stack::<WORDS>(lack),
-            ..=WORDS_MORE => self.on_stack::<WORDS_MORE>(lack),
+            words if words <= WORDS => self.on_stack::<WORDS>(lack),
+            words if words <= WORDS_MORE => self.on_stack::<WORDS_MORE>(lack),
             words => self.in_mapping(lack, words),
         }
     }

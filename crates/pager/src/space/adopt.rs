@@ -1,6 +1,7 @@
 //! Taking charge of mappings: registering them, and learning which pages they hold.
 
 use super::events::cut;
+use super::files::pending;
 use super::{Ended, Space};
 use pleat_sys::procfs::{self, Mapping, MappingKind};
 use pleat_types::{PageRange, PAGE_SIZE};
@@ -82,6 +83,12 @@ impl Space {
         self.gather()?;
         self.work()?;
         if self.link.uffd.register(start, end - start).is_err() {
+            return Ok(false);
+        }
+        // A fork that began before that has left the range unregistered in the child, which must not be taken to have pages of
+        // it that can be taken. Its event is read and applied before anything of the range is known here. (Events that give
+        // up parts of the range are not among them: who could do that stands still.)
+        if !self.settle(pending)? {
             return Ok(false);
         }
         self.shared.meters.announced_mappings.add(1);
