@@ -19,7 +19,9 @@ BUSY=
 finish() {
     for pid in $BUSY; do kill "$pid" 2>/dev/null; done
     chmod "$DEVICE" /dev/userfaultfd
-    rmdir "$GROUP" 2>/dev/null
+    # What of a job is still there when this is ended.
+    for pid in $(cat "$GROUP/cgroup.procs" "$GROUP"/*/cgroup.procs 2>/dev/null); do kill -9 "$pid" 2>/dev/null; done
+    [ -d "$GROUP" ] && { sleep 1; rmdir "$GROUP"/pleat-job-* "$GROUP" 2>/dev/null; }
     rm -rf "$DIR"
 }
 trap finish EXIT

@@ -110,12 +110,14 @@ fn a_job_that_nothing_helps_is_told_so_and_ended_where_the_limit_is_firm() {
     }
     assert_eq!(outcome.status.code(), Some(137), "{}", outcome.describe());
     assert!(
-        outcome.stderr.contains("has waited for memory"),
+        outcome.stderr.contains("has waited for memory in vain"),
         "{}",
         outcome.describe()
     );
     assert!(
-        outcome.stderr.contains("the kernel killed the program"),
+        outcome
+            .stderr
+            .contains("the memory cgroup's limit is 40 MiB"),
         "{}",
         outcome.describe()
     );

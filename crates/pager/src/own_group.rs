@@ -18,9 +18,13 @@ const KEPT_BACK_MIN: u64 = 768 << 10;
 const KEPT_BACK_MAX: u64 = 4 << 20;
 /// Of that, what is never given: the kernel counts in batches for each CPU.
 const NEVER_GIVEN: u64 = 256 << 10;
+/// What the supervisor needs once it has to manage a job: so much, and of the budget one part in so many. As long as it
+/// has less, the difference is kept back, too: it must be there just when somebody waits.
+const SUPERVISOR_BYTES: u64 = 4 << 20;
+const SUPERVISOR_PART: u64 = 128;
 /// v2 slows more the further a group is beyond its limit: from a hundredth on noticeably, at three hundredths to some
 /// 4 MB/s. So there it is lower, by one part in so many, and at half of that somebody is slowed.
-const SLOWED_FROM_PART: u64 = 50;
+const SLOWED_FROM_PART: u64 = 33;
 /// With `--hard` the job has so much more than the budget, one part in so many: what the kernel needs beside it.
 const HARD_SLACK_PART: u64 = 50;
 /// A limit is moved by at least so much.
@@ -34,6 +38,8 @@ const STEP_BYTES: u64 = 64 << 10;
 const STEPS_FOR: Duration = Duration::from_secs(1);
 /// Nothing gets free any more when somebody has waited so long at the last step, and nothing was taken away.
 const HELPLESS: Duration = Duration::from_secs(5);
+/// The same where no process can be managed.
+const HELPLESS_ALONE: Duration = Duration::from_millis(200);
 /// While somebody waits so much more is wanted than is in use.
 const WANTED_BYTES: u64 = 1 << 20;
 
@@ -87,7 +93,7 @@ pub struct OwnGroup {
     steps: Steps,
     /// v2: how often somebody was slowed, at the last look.
     times_slowed: u64,
-    /// v1: the OOM killer is at work, because nothing else helped.
+    /// Nothing else helped: the kernel kills, at this limit if it is firm, else at the one around.
     kills: bool,
 }
 
@@ -175,6 +181,12 @@ impl OwnGroup {
         self.has_limit().then(|| self.group.notices().to_poll())
     }
 
+    /// With `--hard`, how much the job may use in all, the supervisor included.
+    pub fn hard_limit(&self) -> Option<u64> {
+        let limit = self.budget_bytes + self.budget_bytes / HARD_SLACK_PART;
+        self.is_hard.then_some(limit)
+    }
+
     /// All that the group uses, but for file pages that the kernel can drop. 12 us.
     pub fn memory_bytes(&self) -> Option<u64> {
         let files = self.group.file_bytes()?;
@@ -186,25 +198,28 @@ impl OwnGroup {
     }
 
     /// To be called at every look: has the limit follow what others use, of which `own_bytes` are the supervisor's,
-    /// and minds those who wait. `taken` counts what was taken away so far.
-    pub fn look(&mut self, own_bytes: u64, taken: impl FnOnce() -> u64) -> Strait {
+    /// and minds those who wait. `taken` counts what was taken away so far; `None`: there is nobody to take from.
+    pub fn look(&mut self, own_bytes: u64, taken: impl FnOnce() -> Option<u64>) -> Strait {
         if !self.has_limit() {
             return Strait::None;
         }
         self.group.notices().hush();
         self.follow(own_bytes);
         if !self.is_waiting() {
-            let is_calm = self.steps.calm(Instant::now());
-            if is_calm && self.kills {
-                self.kills = self.group.spare(true).is_err();
+            if self.steps.calm(Instant::now()) && self.kills {
+                self.take_up_again(own_bytes);
             }
             return Strait::None;
         }
         let most = kept_back(self.budget_bytes) - NEVER_GIVEN;
-        match self.steps.note(Instant::now(), taken(), most) {
+        let taken = taken();
+        let patience = taken.map_or(HELPLESS_ALONE, |_| HELPLESS);
+        let step = self
+            .steps
+            .note(Instant::now(), taken.unwrap_or(0), most, patience);
+        match step {
             Step::GiveUp if !self.kills => {
-                // Where it fails, nothing changes: they wait on, and this is said again.
-                self.kills = self.group.spare(false).is_ok();
+                self.give_up();
                 Strait::Helpless
             }
             step => {
@@ -214,6 +229,28 @@ impl OwnGroup {
                     is_step: step == Step::Further,
                 }
             }
+        }
+    }
+
+    /// Has the kernel decide: at this limit if it is firm, else at the one around, as if there were no group.
+    fn give_up(&mut self) {
+        self.kills = true;
+        if self.is_hard {
+            // Where it fails they wait on.
+            let _ = self.group.spare(false);
+        } else {
+            self.group.place().lift();
+            self.limit_bytes = None;
+        }
+    }
+
+    /// Stops growth again, if there is so much less in use that it can.
+    fn take_up_again(&mut self, own_bytes: u64) {
+        let used = self.group.usage_bytes();
+        let end = used.and_then(|used| self.end_bytes(used, own_bytes));
+        let has_room = used.zip(end).is_some_and(|(used, end)| used + NEAR < end);
+        if has_room && self.group.spare(true).is_ok() {
+            self.kills = false;
         }
     }
 
@@ -235,6 +272,9 @@ impl OwnGroup {
 
     /// Moves the limit to where it is to be.
     fn follow(&mut self, own_bytes: u64) {
+        if self.kills && !self.is_hard {
+            return;
+        }
         let Some(used) = self.group.usage_bytes() else {
             return;
         };
@@ -242,8 +282,9 @@ impl OwnGroup {
             return;
         };
         let kept = kept_back(self.budget_bytes).saturating_sub(self.steps.given_bytes);
-        // Less than is in use is refused, after the kernel has dropped all file pages for it.
-        let limit = end.saturating_sub(kept).max(used + MOVED_MIN);
+        let to_come = SUPERVISOR_BYTES + self.budget_bytes / SUPERVISOR_PART;
+        let kept = kept + to_come.saturating_sub(own_bytes);
+        let limit = next_limit(self.limit_bytes, end.saturating_sub(kept), used);
         let is_moved = self
             .limit_bytes
             .is_none_or(|now| now.abs_diff(limit) >= MOVED_MIN);
@@ -269,9 +310,8 @@ impl OwnGroup {
 
     /// How much the group can come to use in all.
     fn end_bytes(&self, used: u64, own_bytes: u64) -> Option<u64> {
-        let hard = self.is_hard.then(|| {
-            (self.budget_bytes + self.budget_bytes / HARD_SLACK_PART).saturating_sub(own_bytes)
-        });
+        let hard = self.hard_limit();
+        let hard = hard.map(|limit| limit.saturating_sub(own_bytes));
         let around = self
             .around
             .as_ref()
@@ -291,6 +331,15 @@ impl Around {
         // Others' file pages are dropped before anybody is killed. Not free to ask: 20 us.
         let files = file_bytes(&self.stat)?.saturating_sub(group.file_bytes()?);
         Some(left + files.min(others))
+    }
+}
+
+/// Where a limit goes that is to be at `wanted`. Less than is in use would be refused, after the kernel has dropped all
+/// file pages for it; and more than there was is not given for that.
+fn next_limit(now: Option<u64>, wanted: u64, used: u64) -> u64 {
+    match now {
+        Some(now) if wanted < now => wanted.max(used + MOVED_MIN).min(now),
+        _ => wanted,
     }
 }
 
@@ -317,7 +366,7 @@ enum Step {
 
 impl Steps {
     /// Somebody waits, and so much was taken away until now.
-    fn note(&mut self, now: Instant, taken: u64, most_bytes: u64) -> Step {
+    fn note(&mut self, now: Instant, taken: u64, most_bytes: u64, patience: Duration) -> Step {
         let (since, before) = *self.since.get_or_insert((now, taken));
         if before != taken {
             self.since = Some((now, taken));
@@ -329,7 +378,7 @@ impl Steps {
             self.stepped = Some(now);
             return Step::Further;
         }
-        match now - last >= HELPLESS {
+        match now - last >= patience {
             true => Step::GiveUp,
             false => Step::Stay,
         }
@@ -357,7 +406,7 @@ mod tests {
         let times = (0u32..).map(|nth| start + Duration::from_millis(5) * nth);
         times
             .zip(taken)
-            .map(|(now, taken)| steps.note(now, *taken, MOST))
+            .map(|(now, taken)| steps.note(now, *taken, MOST, HELPLESS))
             .collect()
     }
 
@@ -369,7 +418,7 @@ mod tests {
         assert_eq!((further, steps.given_bytes), (3, MOST));
         assert!(!came.contains(&Step::GiveUp));
         let late = start + Duration::from_millis(60) + HELPLESS;
-        assert_eq!(steps.note(late, 7, MOST), Step::GiveUp);
+        assert_eq!(steps.note(late, 7, MOST, HELPLESS), Step::GiveUp);
     }
 
     #[test]
@@ -390,6 +439,17 @@ mod tests {
         assert!(steps.given_bytes > 0);
         steps.calm(start + Duration::from_millis(1100));
         assert_eq!(steps.given_bytes, 0);
+    }
+
+    #[test]
+    fn a_limit_falls_to_what_is_in_use_at_most_and_does_not_creep_up_with_it() {
+        let mib = 1 << 20;
+        assert_eq!(next_limit(None, 50 * mib, 0), 50 * mib);
+        assert_eq!(next_limit(Some(50 * mib), 60 * mib, 50 * mib), 60 * mib);
+        assert_eq!(next_limit(Some(50 * mib), 40 * mib, 20 * mib), 40 * mib);
+        let fallen = next_limit(Some(50 * mib), 40 * mib, 45 * mib);
+        assert_eq!(fallen, 45 * mib + MOVED_MIN);
+        assert_eq!(next_limit(Some(50 * mib), 40 * mib, 50 * mib), 50 * mib);
     }
 
     #[test]

@@ -15,12 +15,22 @@ pub(super) struct OomKills {
     own: Option<(PathBuf, u64)>,
     /// The group's limit; `None`: the count is that of the whole machine.
     limit_bytes: Option<u64>,
+    remedy: &'static str,
     before: u64,
 }
 
 impl OomKills {
     /// From here on. `None` where nothing tells.
     pub(super) fn open(own_group: Option<&OwnGroup>) -> Option<OomKills> {
+        let hard =
+            own_group.and_then(|own| Some((own.group().place().kills_file(), own.hard_limit()?)));
+        if let Some((file, limit_bytes)) = hard {
+            let kills = OomKills::of(file, Some(limit_bytes))?;
+            return Some(OomKills {
+                remedy: "raise --memory, or leave out --hard",
+                ..kills
+            });
+        }
         let of_group = limits::memory_cgroup_limit().and_then(|limit| {
             let names = ["memory.events", "memory.oom_control"];
             let mut files = names.iter().map(|name| limit.path.join(name));
@@ -40,6 +50,7 @@ impl OomKills {
             file,
             own: None,
             limit_bytes,
+            remedy: "lower --memory, or raise the limit",
             before,
         })
     }
@@ -70,7 +81,7 @@ impl Supervisor<'_> {
             return;
         };
         let is_program = matches!(ending, Ending::Signalled(libc::SIGKILL));
-        let (killed, limit) = (kills.since(), kills.limit_bytes);
+        let (killed, limit, remedy) = (kills.since(), kills.limit_bytes, kills.remedy);
         if killed == 0 || (limit.is_none() && !is_program) {
             return;
         }
@@ -86,8 +97,7 @@ impl Supervisor<'_> {
         let text = match limit {
             Some(limit) => format!(
                 "the kernel killed {who} for want of memory: the memory cgroup's limit is {} MiB, --memory \
-                 {budget} MiB, and the job was last seen to use {peak} MiB at most; lower --memory, or raise \
-                 the limit",
+                 {budget} MiB, and the job was last seen to use {peak} MiB at most; {remedy}",
                 limit >> 20
             ),
             None => format!(

@@ -1,6 +1,7 @@
 //! What the main thread does about the job's own memory cgroup.
 
 use super::Supervisor;
+use crate::census::Stage;
 use crate::own_group::{OwnGroup, Strait};
 
 impl Supervisor<'_> {
@@ -9,7 +10,10 @@ impl Supervisor<'_> {
     pub(super) fn mind_own_group(&mut self, own_bytes: u64) -> Option<u64> {
         let shared = self.shared.clone();
         let group = self.own_group.as_mut()?;
-        let taken = || shared.engine().counters().taken_pages;
+        // Who has only just started will have an agent.
+        let mut stages = self.census.processes.values().map(|process| &process.stage);
+        let has_agents = stages.any(|stage| !matches!(stage, Stage::Unmanageable));
+        let taken = || has_agents.then(|| shared.engine().counters().taken_pages);
         match group.look(own_bytes, taken) {
             Strait::None => None,
             Strait::Waiting {
@@ -24,9 +28,8 @@ impl Supervisor<'_> {
             Strait::Helpless => {
                 let budget = self.job.budget_bytes >> 20;
                 self.warn(&format!(
-                    "the job has waited for memory for 5 s, and nothing could be folded or written out: it does not fit into \
-                     --memory {budget} MiB; the kernel may now kill its largest program, unless one gives memory back: raise \
-                     --memory, or the limit"
+                    "the job has waited for memory in vain, for nothing could be folded or written out: it does not fit into \
+                     --memory {budget} MiB; the kernel may now kill its largest program: raise --memory, or the limit"
                 ));
                 None
             }
