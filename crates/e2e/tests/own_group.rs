@@ -100,7 +100,7 @@ fn a_job_that_nothing_helps_is_told_so_and_ended_where_the_limit_is_firm() {
         return;
     };
     let unmanaged = || {
-        let job = machine.job("env").args(["-u", "LD_PRELOAD"]);
+        let job = machine.job("env").arg("PLEAT_SOCKET=");
         job.arg(&grow).arg(HEAP).budget(BUDGET)
     };
     unmanaged().run().expect_success();
