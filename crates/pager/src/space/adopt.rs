@@ -44,6 +44,10 @@ impl Space {
         // So that ranges unmapped before are known as such.
         self.gather()?;
         self.work()?;
+        if pending(&self.link.uffd).is_ok() {
+            // Every fork that has begun was followed.
+            self.unsettled.clear();
+        }
         let pid = self.link.pid.load(Ordering::Acquire);
         for Fresh {
             start,
@@ -57,6 +61,7 @@ impl Space {
             self.shared.meters.registered_mappings.add(1);
             cut(&mut self.registered, start, end);
             self.registered.insert(start, end);
+            self.unsettled.push((start, end));
             self.guard(start, end)?;
             if is_new {
                 self.adopt(pid, start, adopted_end);
@@ -247,6 +252,22 @@ fn join(ranges: &mut BTreeMap<u64, u64>, start: u64, end: u64) {
     ranges.insert(start, end);
 }
 
+/// The parts of `[start, end)` that the ranges cover; these are kept as start to end and do not overlap.
+pub(super) fn covered(ranges: &BTreeMap<u64, u64>, start: u64, end: u64) -> Vec<(u64, u64)> {
+    let mut covered = Vec::new();
+    let mut from = start;
+    for (gap, next) in gaps(ranges, start, end) {
+        if gap > from {
+            covered.push((from, gap));
+        }
+        from = next;
+    }
+    if from < end {
+        covered.push((from, end));
+    }
+    covered
+}
+
 /// The parts of `[start, end)` that none of the ranges covers; these are kept as start to end and do not
 /// overlap.
 fn gaps(ranges: &BTreeMap<u64, u64>, start: u64, end: u64) -> Vec<(u64, u64)> {
@@ -290,5 +311,8 @@ mod tests {
         assert_eq!(gaps(&ranges, 30, 40), [(30, 40)]);
         assert_eq!(gaps(&ranges, 45, 70), [(50, 70)]);
         assert_eq!(gaps(&BTreeMap::new(), 1, 2), [(1, 2)]);
+        assert_eq!(covered(&ranges, 0, 60), [(10, 30), (40, 50)]);
+        assert_eq!(covered(&ranges, 12, 45), [(12, 30), (40, 45)]);
+        assert_eq!(covered(&ranges, 30, 40), []);
     }
 }

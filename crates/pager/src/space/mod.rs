@@ -92,6 +92,8 @@ pub struct Space {
     sleepers: Sleepers,
     /// Address ranges known to be registered, start to end.
     registered: BTreeMap<u64, u64>,
+    /// Of these, what a fork may not have passed on that began before they were, and that is not known yet.
+    unsettled: Vec<(u64, u64)>,
     /// Write-protected pages of zeros, start to end; the engine learns of them at their first write.
     zeros: BTreeMap<u64, u64>,
     press: Press,
@@ -169,6 +171,7 @@ impl Space {
             deferred: Vec::new(),
             sleepers: Sleepers::default(),
             registered,
+            unsettled: Vec::new(),
             zeros: BTreeMap::new(),
             press,
             plan: FillPlan::default(),
