@@ -47,7 +47,7 @@ unit: tools
 # as above with many more cases, then the fuzz targets of the codecs, guided by coverage. Bounded: about
 # three minutes, with building.
 FUZZ_CASES ?= 4000
-FUZZ_SECONDS ?= 30
+FUZZ_SECONDS ?= 20
 fuzz: tools fuzz-tools
 	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --release -p pleat-codec -p pleat-store -p pleat-backing -p pleat-engine -p pleat-trace
 	CARGO="$(CARGO)" CC="$(CC)" fuzz/run $(FUZZ_SECONDS)

@@ -270,7 +270,7 @@ fn forged_messages_of_the_kernel_are_not_read() {
     let Some(scene) = Scene::as_root() else {
         return;
     };
-    let attack = r#"env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" forge "$PLEAT_SOCKET" 15"#;
+    let attack = r#"env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" forge "$PLEAT_SOCKET" 8"#;
     let outcome = scene.honest_beside(attack, 6).run();
     unharmed(&outcome);
     assert!(
@@ -322,8 +322,8 @@ fn survives_anything(seed: u64) {
         return;
     };
     let attack = format!(
-        r#"env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" fuzz "$PLEAT_SOCKET" {seed} 18 & "$HOSTILE" fuzz - {}1 16 &
-        setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" fuzz "$PLEAT_SOCKET" {}2 18 & wait"#,
+        r#"env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" fuzz "$PLEAT_SOCKET" {seed} 12 & "$HOSTILE" fuzz - {}1 11 &
+        setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups env -u LD_PRELOAD PLEAT_SOCKET= "$HOSTILE" fuzz "$PLEAT_SOCKET" {}2 12 & wait"#,
         seed, seed
     );
     let running = scene.honest_beside(&attack, 10).spawn();
