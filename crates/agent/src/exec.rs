@@ -332,6 +332,18 @@ unsafe fn entry(environment: *const *const c_char, nth: usize) -> Option<*const 
     (!entry.is_null()).then_some(entry)
 }
 
+/// The value of an environment variable.
+///
+/// # Safety
+/// `environment` must be a null-terminated array of C strings, or null.
+pub unsafe fn variable<'a>(environment: *const *const c_char, name: &str) -> Option<&'a [u8]> {
+    // SAFETY: stays within the null-terminated array, whose entries are C strings.
+    unsafe {
+        let mut entries = (0..).map_while(|nth| entry(environment, nth));
+        entries.find_map(|entry| value_of(entry, name))
+    }
+}
+
 /// The value of an entry, if it is of that name. Others are not read to their end.
 ///
 /// # Safety
@@ -355,12 +367,9 @@ fn value(entry: &[u8]) -> &[u8] {
 
 /// Whether a loader with this process's rights and root finds the agent.
 fn can_be_loaded() -> bool {
-    let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-    let path = value(AGENT.bytes()).as_ptr() as usize;
-    let arguments = [libc::AT_FDCWD as usize, path, flags, 0, 0, 0];
     // SAFETY: the path ends with a zero, as all of `AGENT` that was not written to.
-    let opened = unsafe { raw::call(Sysno::openat, arguments) };
-    opened.map(|fd| raw::close(fd as i32)).is_ok()
+    let path = unsafe { CStr::from_ptr(value(AGENT.bytes()).as_ptr().cast()) };
+    raw::open(path, libc::O_RDONLY).map(raw::close).is_ok()
 }
 
 /// What is to be executed.

@@ -101,17 +101,8 @@ struct Maps {
 
 impl Maps {
     fn open() -> Result<Maps, Errno> {
-        let flags = (libc::O_RDONLY | libc::O_CLOEXEC) as usize;
-        let path = c"/proc/self/maps".as_ptr() as usize;
-        // SAFETY: a path that ends with a zero.
-        let fd = unsafe {
-            raw::call(
-                Sysno::openat,
-                [libc::AT_FDCWD as usize, path, flags, 0, 0, 0],
-            )
-        }?;
         Ok(Maps {
-            fd: fd as i32,
+            fd: raw::open(c"/proc/self/maps", libc::O_RDONLY)?,
             piece: [0; 512],
             at: 0,
             len: 0,

@@ -35,7 +35,7 @@ pub fn install() -> bool {
     if !is_single_threaded() {
         return false;
     }
-    let Some(memory) = open_memory() else {
+    let Ok(memory) = raw::open(c"/proc/self/mem", libc::O_RDWR) else {
         return false;
     };
     let is_placed = |stub: &Stub| {
@@ -77,15 +77,6 @@ fn is_single_threaded() -> bool {
         let arguments = [at, path as usize, status_at as usize, 0, 0, 0];
         raw::call(Sysno::newfstatat, arguments).is_ok() && status.st_nlink == 3
     }
-}
-
-fn open_memory() -> Option<c_int> {
-    let path = c"/proc/self/mem".as_ptr() as usize;
-    let flags = (libc::O_RDWR | libc::O_CLOEXEC) as usize;
-    let arguments = [libc::AT_FDCWD as usize, path, flags, 0, 0, 0];
-    // SAFETY: a static path.
-    let opened = unsafe { raw::call(Sysno::openat, arguments) };
-    opened.ok().map(|fd| fd as c_int)
 }
 
 /// Replaces the one system call of a function, if it is what it should be.

@@ -4,6 +4,7 @@
 //! sets errno would write into that thread's.
 
 use crate::credentials::{self, Rights};
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, Ordering};
 use pleat_wire::control;
 use syscalls::{raw, Sysno};
@@ -74,6 +75,14 @@ pub unsafe fn advise(start: usize, len: usize, advice: i32) -> Result<usize, Err
 pub unsafe fn unlock_memory(start: usize, len: usize) -> Result<usize, Errno> {
     // SAFETY: the caller's range; no content changes.
     unsafe { call(Sysno::munlock, [start, len, 0, 0, 0, 0]) }
+}
+
+/// Opens a file.
+pub fn open(path: &CStr, flags: i32) -> Result<i32, Errno> {
+    let (at, flags) = (libc::AT_FDCWD as usize, (flags | libc::O_CLOEXEC) as usize);
+    // SAFETY: a C string.
+    let opened = unsafe { call(Sysno::openat, [at, path.as_ptr() as usize, flags, 0, 0, 0]) };
+    opened.map(|fd| fd as i32)
 }
 
 /// Takes a shared futex lock of the control page.

@@ -40,18 +40,18 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
         return;
     }
     // SAFETY: this C library passes the environment to constructors; it ends with a null pointer.
-    let name = unsafe { variable(env, pleat_wire::SOCKET_VARIABLE) };
+    let name = unsafe { exec::variable(env, pleat_wire::SOCKET_VARIABLE) };
     // SAFETY: as above.
-    let preloaded = unsafe { variable(env, "LD_PRELOAD") }.unwrap_or_default();
+    let preloaded = unsafe { exec::variable(env, "LD_PRELOAD") }.unwrap_or_default();
     let name = name.filter(|_| !is_emulated(preloaded));
     let Some(name) = name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX) else {
         return;
     };
     // SAFETY: as above.
-    let devices = unsafe { variable(env, pleat_wire::DEVICES_VARIABLE) };
+    let devices = unsafe { exec::variable(env, pleat_wire::DEVICES_VARIABLE) };
     note_devices(devices.unwrap_or_default());
     // SAFETY: as above.
-    let ask_from = unsafe { variable(env, pleat_wire::ASK_FROM_VARIABLE) };
+    let ask_from = unsafe { exec::variable(env, pleat_wire::ASK_FROM_VARIABLE) };
     if let Some(digits) = ask_from {
         ASK_FROM.store(number(digits) as usize, Ordering::Relaxed);
     }
@@ -69,7 +69,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     growth::begin();
     let is_exec_seen = patch::install();
     // SAFETY: as above.
-    let is_added = unsafe { variable(env, pleat_wire::ADDED_VARIABLE) }.is_some();
+    let is_added = unsafe { exec::variable(env, pleat_wire::ADDED_VARIABLE) }.is_some();
     if is_exec_seen && is_added {
         // SAFETY: the process's own environment, to which nobody else looks while constructors run. What was read above
         // is not used any more.
@@ -114,28 +114,6 @@ extern "C" fn child() {
     }
     // What the kernel left out of this child is to be looked up while its mappings are as the fork made them.
     area::ring(area::Doorbell::Born);
-}
-
-/// The value of an environment variable.
-///
-/// # Safety
-/// `env` must be a null-terminated array of C strings, or null.
-unsafe fn variable<'a>(env: *const *const c_char, name: &str) -> Option<&'a [u8]> {
-    let mut entry = env;
-    // SAFETY: stays within the null-terminated array.
-    while !entry.is_null() && !unsafe { *entry }.is_null() {
-        // SAFETY: each entry is a C string.
-        let text = unsafe { core::ffi::CStr::from_ptr(*entry) }.to_bytes();
-        let value = text
-            .strip_prefix(name.as_bytes())
-            .and_then(|rest| rest.strip_prefix(b"="));
-        if value.is_some() {
-            return value;
-        }
-        // SAFETY: not yet at the terminating null.
-        entry = unsafe { entry.add(1) };
-    }
-    None
 }
 
 /// Whether the program runs in valgrind, which ends with an error where a thread is made otherwise than the C library
