@@ -16,21 +16,15 @@ pub struct Inherited {
 impl Inherited {
     /// As they are now. To be called while there is one thread.
     pub fn note() -> Inherited {
-        let mut descriptors = libc::rlimit {
-            rlim_cur: 0,
-            rlim_max: 0,
-        };
-        // SAFETY: plain arguments, and a structure that outlives its call. The umask can only be read by
-        // setting it.
+        // SAFETY: plain arguments. The umask can only be read by setting it.
         let umask = unsafe {
-            libc::getrlimit(libc::RLIMIT_NOFILE, &mut descriptors);
             let umask = libc::umask(0o077);
             libc::umask(umask);
             umask
         };
         Inherited {
             umask,
-            descriptors,
+            descriptors: limit(libc::RLIMIT_NOFILE),
             file_size: raise_file_size(),
         }
     }
@@ -54,40 +48,34 @@ impl Inherited {
 /// Takes as many descriptors as this process may have: each process of a job takes some. Programs are given
 /// what there was before ([`Inherited`]).
 pub fn raise_descriptor_limit() {
-    let mut limits = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: a structure that outlives both calls.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limits) == 0 {
-            limits.rlim_cur = limits.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limits);
-        }
-    }
+    let mut limits = limit(libc::RLIMIT_NOFILE);
+    limits.rlim_cur = limits.rlim_max;
+    // SAFETY: a structure that outlives the call.
+    unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limits) };
 }
 
 /// How many bytes the main thread's stack may have.
 pub fn stack_limit() -> u64 {
+    limit(libc::RLIMIT_STACK).rlim_cur
+}
+
+/// A limit of this process as it is. (There is none that cannot be read.)
+fn limit(resource: libc::__rlimit_resource_t) -> libc::rlimit {
     let mut limits = libc::rlimit {
         rlim_cur: libc::RLIM_INFINITY,
         rlim_max: libc::RLIM_INFINITY,
     };
     // SAFETY: a structure that outlives the call.
-    unsafe { libc::getrlimit(libc::RLIMIT_STACK, &mut limits) };
-    limits.rlim_cur
+    unsafe { libc::getrlimit(resource, &mut limits) };
+    limits
 }
 
 /// Lets this process make files as large as it may: swap file and staging rings are files to the kernel. Answers what
 /// the limit was.
 fn raise_file_size() -> libc::rlimit {
-    let mut before = libc::rlimit {
-        rlim_cur: libc::RLIM_INFINITY,
-        rlim_max: libc::RLIM_INFINITY,
-    };
+    let before = limit(libc::RLIMIT_FSIZE);
     // SAFETY: structures that outlive their calls.
     unsafe {
-        libc::getrlimit(libc::RLIMIT_FSIZE, &mut before);
         let most = libc::rlimit {
             rlim_cur: libc::RLIM_INFINITY,
             rlim_max: libc::RLIM_INFINITY,

@@ -18,7 +18,7 @@ pub enum State {
 /// The state of a thread, or of a process's first thread.
 pub fn state(tid: Pid) -> State {
     let text = fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
-    match value(&text, "State").and_then(|state| state.first()) {
+    match letter(&text) {
         Some(b'R') => State::Running,
         // A group that is frozen (cgroup v2) shows its threads as asleep.
         Some(b'S') if !sleeps_in(tid).contains("freez") => State::Asleep,
@@ -31,15 +31,19 @@ pub fn state(tid: Pid) -> State {
 /// Whether a thread, or a process's first one, is stopped by a signal or by who traces it.
 pub fn is_stopped(tid: Pid) -> bool {
     let text = fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
-    let state = value(&text, "State").and_then(|state| state.first());
-    matches!(state, Some(b'T' | b't'))
+    matches!(letter(&text), Some(b'T' | b't'))
+}
+
+/// The letter for a thread's state in its status.
+fn letter(status: &[u8]) -> Option<&u8> {
+    value(status, "State")?.first()
 }
 
 /// With which status the first thread of a process has ended, if it has and one other is left. The kernel writes the
 /// state first: whoever is left is seen alone.
 pub fn status_of_first_but_one(pid: Pid) -> Option<u8> {
     let text = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
-    let has_ended = value(&text, "State").and_then(|state| state.first()) == Some(&b'Z');
+    let has_ended = letter(&text) == Some(&b'Z');
     // The first is counted until its process has ended.
     if !has_ended || value(&text, "Threads") != Some(b"2") {
         return None;
