@@ -4,11 +4,10 @@
 //! limited cgroup is exact at any moment. It is asked only where the limit is close to the budget:
 //! the group may hold others than the job, and what they use is taken off as it was at the start.
 
-use pleat_sys::job_group::file_bytes_in;
+use pleat_sys::job_group::{file_bytes, file_bytes_in, number};
 use pleat_sys::limits;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 
 /// A limit up to this many times the budget, in eighths, is close.
 const CLOSE_EIGHTHS: u64 = 10;
@@ -26,32 +25,43 @@ pub struct Files {
 
 /// The counters of a limited cgroup.
 pub struct Gauge {
-    usage: File,
-    stat: File,
-    limit_bytes: u64,
+    limit: CloseLimit,
     /// Used by others when the job began.
     others_bytes: u64,
 }
 
-/// The limit of this process's cgroup, and the group's directory, if it is close to the budget.
-pub fn close_limit(budget_bytes: u64) -> Option<(u64, PathBuf)> {
-    let limit = limits::memory_cgroup_limit()?;
-    let is_close = limit.bytes <= budget_bytes / 8 * CLOSE_EIGHTHS;
-    is_close.then_some((limit.bytes, limit.path))
+/// A limit of this process's cgroup that is close to the budget, with what is counted against it.
+pub struct CloseLimit {
+    /// The limit.
+    pub bytes: u64,
+    /// The file that holds all that is charged.
+    pub usage: File,
+    /// `memory.stat`.
+    pub stat: File,
+}
+
+impl CloseLimit {
+    /// If there is one.
+    pub fn find(budget_bytes: u64) -> Option<CloseLimit> {
+        let limit = limits::memory_cgroup_limit()?;
+        if limit.bytes > budget_bytes / 8 * CLOSE_EIGHTHS {
+            return None;
+        }
+        let open = |name: &str| File::open(limit.path.join(name));
+        let usage = open("memory.usage_in_bytes").or_else(|_| open("memory.current"));
+        Some(CloseLimit {
+            bytes: limit.bytes,
+            usage: usage.ok()?,
+            stat: open("memory.stat").ok()?,
+        })
+    }
 }
 
 impl Gauge {
     /// The gauge of this process's cgroup, if it has a limit close to the budget.
     pub fn open(budget_bytes: u64) -> Option<Gauge> {
-        let (limit_bytes, dir) = close_limit(budget_bytes)?;
-        let v1 = dir.join("memory.usage_in_bytes");
-        let v2 = dir.join("memory.current");
-        let usage = File::open(v1).or_else(|_| File::open(v2)).ok()?;
-        let stat = File::open(dir.join("memory.stat")).ok()?;
         let mut gauge = Gauge {
-            usage,
-            stat,
-            limit_bytes,
+            limit: CloseLimit::find(budget_bytes)?,
             others_bytes: 0,
         };
         gauge.others_bytes = gauge.counted()?;
@@ -60,7 +70,7 @@ impl Gauge {
 
     /// The limit.
     pub fn limit_bytes(&self) -> u64 {
-        self.limit_bytes
+        self.limit.bytes
     }
 
     /// Bytes that the job uses, file pages that the kernel can drop left out.
@@ -71,7 +81,7 @@ impl Gauge {
     /// What the kernel says of the group's file pages; up to 2 s old.
     pub fn files(&self) -> Option<Files> {
         let mut text = [0u8; 4096];
-        let stat = read(&self.stat, &mut text)?;
+        let stat = read(&self.limit.stat, &mut text)?;
         let value = |name: &str| {
             let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
             lines.find(|(other, _)| *other == name)?.1.parse().ok()
@@ -89,10 +99,8 @@ impl Gauge {
 
     /// The same of everybody in the group.
     pub fn counted(&self) -> Option<u64> {
-        let mut text = [0u8; 4096];
-        let usage: u64 = read(&self.usage, &mut text)?.trim().parse().ok()?;
-        let stat = read(&self.stat, &mut text)?;
-        Some(usage.saturating_sub(file_bytes_in(stat)))
+        let usage = number(&self.limit.usage)?;
+        Some(usage.saturating_sub(file_bytes(&self.limit.stat)?))
     }
 }
 

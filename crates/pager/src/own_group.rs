@@ -6,9 +6,8 @@
 //! may wait is needed to get memory free: an agent, a fork, page tables. When all is given and nothing has got free
 //! for long, the OOM killer is put back in its office, and the situation named.
 
-use crate::cgroup::close_limit;
+use crate::cgroup::CloseLimit;
 use pleat_sys::job_group::{file_bytes, number, JobGroup, Version};
-use std::fs::File;
 use std::time::{Duration, Instant};
 
 /// What is kept back of the surrounding limit: a part of the budget, one in so many, within these limits. The supervisor may
@@ -86,7 +85,7 @@ pub struct OwnGroup {
     group: JobGroup,
     budget_bytes: u64,
     /// A limit around it that is close to the budget.
-    around: Option<Around>,
+    around: Option<CloseLimit>,
     is_hard: bool,
     /// The limit now; `None`: none was set.
     limit_bytes: Option<u64>,
@@ -95,13 +94,6 @@ pub struct OwnGroup {
     times_slowed: u64,
     /// Nothing else helped: the kernel kills, at this limit if it is firm, else at the one around.
     kills: bool,
-}
-
-/// The limit around the job's group, with what is counted against it.
-struct Around {
-    limit_bytes: u64,
-    usage: File,
-    stat: File,
 }
 
 /// What the main thread is to do.
@@ -130,16 +122,7 @@ impl OwnGroup {
             return Ok(None);
         }
         // Before this process is anywhere else.
-        let around = close_limit(budget_bytes).and_then(|(limit_bytes, dir)| {
-            let [v1, v2] = ["memory.usage_in_bytes", "memory.current"];
-            Some(Around {
-                limit_bytes,
-                usage: File::open(dir.join(v1))
-                    .or_else(|_| File::open(dir.join(v2)))
-                    .ok()?,
-                stat: File::open(dir.join("memory.stat")).ok()?,
-            })
-        });
+        let around = CloseLimit::find(budget_bytes);
         let is_hard = wanted == OwnCgroup::Hard;
         let group = match JobGroup::make() {
             Ok(group) => group,
@@ -320,11 +303,11 @@ impl OwnGroup {
     }
 }
 
-impl Around {
+impl CloseLimit {
     /// What others leave to a group that uses so much.
     fn leaves(&self, used: u64, group: &JobGroup) -> Option<u64> {
         let others = number(&self.usage)?.saturating_sub(used);
-        let left = self.limit_bytes.saturating_sub(others);
+        let left = self.bytes.saturating_sub(others);
         if used + NEAR < left {
             return Some(left);
         }

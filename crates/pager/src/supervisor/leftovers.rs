@@ -3,7 +3,7 @@
 
 use super::Supervisor;
 use crate::census::Stage;
-use pleat_sys::{pidfd, procfs};
+use pleat_sys::procfs;
 use std::time::{Duration, Instant};
 
 /// Servants of the program that end by themselves, a moment after it, are not worth a word.
@@ -18,12 +18,6 @@ pub(super) struct Leftovers {
 }
 
 impl Supervisor<'_> {
-    /// Ends them, managed or not. Again at each look while there are any: one may just have been forked by another.
-    pub(super) fn end_leftovers(&mut self) {
-        self.census.kill_all();
-        pidfd::kill_descendants(std::process::id() as i32, &self.helpers);
-    }
-
     /// Called while the program has ended and others have not.
     pub(super) fn look_after_leftovers(&mut self) {
         let since = *self.leftovers.since.get_or_insert_with(Instant::now);

@@ -268,9 +268,14 @@ impl<'a> Supervisor<'a> {
 
     /// Ends the job because pleat cannot keep its promise.
     fn stop(&mut self, message: String) -> Ending {
+        self.end_all();
+        Ending::Stopped { message }
+    }
+
+    /// Ends every process of the job, managed or not.
+    fn end_all(&self) {
         self.census.kill_all();
         pidfd::kill_descendants(std::process::id() as i32, &self.helpers);
-        Ending::Stopped { message }
     }
 
     /// Waits for something to happen; answers whether somebody wants to connect.
@@ -361,7 +366,8 @@ impl<'a> Supervisor<'a> {
     /// that needs us.
     fn release_rest(&mut self) -> bool {
         if self.job.kill_on_exit {
-            self.end_leftovers();
+            // At each look while there are any: one may just have been forked by another.
+            self.end_all();
         }
         // Who has said nothing yet is not waited for: a child that has memory away has a space already.
         let mut needed = false;
