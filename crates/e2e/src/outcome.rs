@@ -135,6 +135,28 @@ impl Outcome {
         format!("`{}` ended with {ending}\n    {tail}", self.line)
     }
 
+    /// What a program of tests that check themselves says of this one: it has passed, or is skipped, visibly. Answers
+    /// whether it has.
+    pub fn expect_passed(&self, test: &str) -> bool {
+        let printed = self.stdout_text();
+        assert!(!printed.contains("FAIL"), "{printed}\n{}", self.describe());
+        self.expect_success().show_skips();
+        let is_skipped = printed.contains("SKIP");
+        let has_passed = printed.contains(&format!("ok {test}"));
+        assert!(is_skipped || has_passed, "{printed}\n{}", self.describe());
+        !is_skipped
+    }
+
+    /// It has printed these lines, in any order.
+    pub fn expect_lines(&self, lines: &[&str]) {
+        let text = self.stdout_text();
+        let mut printed: Vec<&str> = text.lines().collect();
+        let mut expected = lines.to_vec();
+        printed.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(printed, expected);
+    }
+
     /// Turns the torture program's SKIP lines into ours.
     pub fn show_skips(&self) -> &Self {
         for line in self.stdout_text().lines().filter(|l| l.starts_with("SKIP")) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use pleat_e2e::{eventually, is_alive, signal, skip, Cgroup, Job, Machine, Megabytes, Running};
+use pleat_e2e::{eventually, is_alive, signal, skip, Cgroup, Machine, Megabytes, Running};
 
 const BUDGET: Megabytes = Megabytes(40);
 const HEAP: &str = "70";
@@ -28,7 +28,9 @@ fn says(dir: &Path, file: &str, line: &str) -> bool {
 
 /// A job that waits at the limit of its own group, with its supervisor stopped; `None`, visibly, where the kernel
 /// has no such groups, or slows instead.
-fn that_waits(job: Job<'_>) -> Option<Running> {
+fn that_waits(machine: &Machine) -> Option<Running> {
+    let job = machine.job("sh").args(["-c", STOP_AND_GROW]);
+    let job = job.env("GROW", machine.grow()?).env("MIB", HEAP);
     let running = job.budget(BUDGET).hard_limit().spawn();
     let group = running.cgroup()?;
     eventually(Duration::from_secs(5), || !job_groups(group).is_empty());
@@ -53,12 +55,7 @@ fn who_outruns_a_supervisor_that_is_late_waits_and_is_not_killed() {
     let Some(machine) = Machine::ready() else {
         return;
     };
-    let Some(grow) = machine.grow() else {
-        return;
-    };
-    let job = machine.job("sh").args(["-c", STOP_AND_GROW]);
-    let job = job.env("GROW", grow).env("MIB", HEAP);
-    let Some(running) = that_waits(job) else {
+    let Some(running) = that_waits(&machine) else {
         return;
     };
     std::thread::sleep(Duration::from_millis(300));
@@ -73,12 +70,7 @@ fn nobody_is_left_waiting_when_the_supervisor_is_killed() {
     let Some(machine) = Machine::ready() else {
         return;
     };
-    let Some(grow) = machine.grow() else {
-        return;
-    };
-    let job = machine.job("sh").args(["-c", STOP_AND_GROW]);
-    let job = job.env("GROW", grow).env("MIB", HEAP);
-    let Some(running) = that_waits(job) else {
+    let Some(running) = that_waits(&machine) else {
         return;
     };
     let offspring = running.descendants();

@@ -7,7 +7,6 @@
 
 #include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -26,30 +25,6 @@ static const struct {
 #undef ENTRY
 };
 #define TESTS (sizeof tests / sizeof tests[0])
-
-static const char *running = "calls";
-
-static void say(const char *word, const char *format, va_list args) {
-    char why[400];
-    vsnprintf(why, sizeof why, format, args);
-    dprintf(STDOUT_FILENO, "%s %s %s\n", word, running, why);
-}
-
-void fail(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    say("FAIL", format, args);
-    va_end(args);
-    _exit(1);
-}
-
-void skip(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    say("SKIP", format, args);
-    va_end(args);
-    _exit(0);
-}
 
 static struct region pressed;
 
@@ -107,6 +82,7 @@ double seconds(void) {
 }
 
 int main(int count, char **words) {
+    running = "calls";
     if (count == 4 && strcmp(words[1], "peek") == 0) {
         running = words[1];
         peek(atoi(words[2]), (void *)strtoul(words[3], NULL, 16));

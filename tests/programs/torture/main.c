@@ -13,7 +13,6 @@
 #include "torture.h"
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -35,31 +34,6 @@ static const struct {
     {"dropback", test_dropback},
 };
 #define TESTS (sizeof tests / sizeof tests[0])
-
-static const char *running = "torture";
-
-/* dprintf, not stdio: a failing child must not print its parent's buffered output again. */
-static void say(const char *word, const char *format, va_list args) {
-    char why[400];
-    vsnprintf(why, sizeof why, format, args);
-    dprintf(STDOUT_FILENO, "%s %s %s\n", word, running, why);
-}
-
-void fail(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    say("FAIL", format, args);
-    va_end(args);
-    _exit(1);
-}
-
-void skip(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    say("SKIP", format, args);
-    va_end(args);
-    _exit(0);
-}
 
 static int run_in_child(const char *name, const char *megabytes) {
     pid_t child = fork();

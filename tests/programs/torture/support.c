@@ -1,13 +1,39 @@
-/* Children, threads and files for the tests, each call checked, so that a test reads as the
- * story it tells. */
+/* Ways to fail, and children, threads and files for the tests, each call checked, so that a test reads as
+ * the story it tells. */
 #include "torture.h"
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+const char *running = "torture";
+
+/* dprintf, not stdio: a failing child must not print its parent's buffered output again. */
+static void say(const char *word, const char *format, va_list args) {
+    char why[400];
+    vsnprintf(why, sizeof why, format, args);
+    dprintf(STDOUT_FILENO, "%s %s %s\n", word, running, why);
+}
+
+void fail(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say("FAIL", format, args);
+    va_end(args);
+    _exit(1);
+}
+
+void skip(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    say("SKIP", format, args);
+    va_end(args);
+    _exit(0);
+}
 
 int wait_status(pid_t child) {
     int status = 0;

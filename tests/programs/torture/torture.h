@@ -50,6 +50,8 @@ void expect_zeros(const unsigned char *at, size_t count, const char *when);
 /* Reads one word of every page, so that what was in memory before gives way. */
 void push_out(struct region r);
 
+/* The test under way: the NAME in what is printed. */
+extern const char *running;
 /* Ends this process with `FAIL NAME why` on stdout, from any thread or child. */
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Ends the test with `SKIP NAME why` and status 0: this machine cannot run it. */
