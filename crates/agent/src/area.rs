@@ -152,10 +152,8 @@ pub enum Doorbell {
     Forked = 2,
     /// It is the child of a fork, and its program is about to run.
     Born = 3,
-    /// All its threads are about to be stopped, the agent's among them, by who looks for leaks in it and then ends it.
-    Held = 4,
     /// It has got memory, where the control page says.
-    Grown = 5,
+    Grown = 4,
 }
 
 /// Lets the supervisor get ready for what is announced; returns when it is.

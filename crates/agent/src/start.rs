@@ -3,7 +3,7 @@
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
 use crate::{credentials, exec, growth, patch, serve, symbols, threads};
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
 use syscalls::Sysno;
@@ -65,7 +65,6 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
         return;
     }
     threads::protect_current();
-    symbols::before_leak_check(before_leak_check);
     growth::begin();
     let is_exec_seen = patch::install();
     // SAFETY: as above.
@@ -87,12 +86,6 @@ extern "C" fn prepare() {
         );
     }
     area::ring(area::Doorbell::Fork);
-}
-
-/// An agent that is stopped at work keeps what it has just taken.
-extern "C" fn before_leak_check(_: *mut c_void) {
-    area::light_if_followed();
-    area::ring(area::Doorbell::Held);
 }
 
 extern "C" fn parent() {

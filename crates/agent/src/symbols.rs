@@ -107,28 +107,6 @@ pub unsafe fn stack_size(attributes: *const c_void) -> usize {
     size
 }
 
-/// Has this called when the program ends by exit(3), if it has LeakSanitizer in it: before that looks for leaks, which it
-/// is asked to when it starts, and so before this library.
-pub fn before_leak_check(work: extern "C" fn(*mut c_void)) {
-    type AtExit =
-        unsafe extern "C" fn(extern "C" fn(*mut c_void), *mut c_void, *mut c_void) -> c_int;
-    // The name of a function that a program may have, to say that it wants no such check. The checker refers to it.
-    if !objects().any(|object| object.mentions(c"__lsan_is_turned_off")) {
-        return;
-    }
-    let address = last(c"__cxa_atexit");
-    if address != 0 {
-        // SAFETY: found under this name, so it has this type; what is registered stays loaded.
-        unsafe {
-            core::mem::transmute::<usize, AtExit>(address)(
-                work,
-                core::ptr::null_mut(),
-                core::ptr::null_mut(),
-            )
-        };
-    }
-}
-
 /// Where a function of the C library itself begins, and its length, whoever else has one of that name.
 pub fn text_of_c_library(name: &CStr) -> Option<(usize, usize)> {
     let mut found = objects().filter(|object| file_name(object.path()) == C_LIBRARY);
@@ -250,23 +228,6 @@ impl Object {
                 // SAFETY: not yet at the end.
                 _ => entry = unsafe { entry.add(1) },
             }
-        }
-    }
-
-    /// Whether a symbol of that name is in its table: defined, or to be found elsewhere.
-    fn mentions(&self, name: &CStr) -> bool {
-        self.find(name).is_some() || self.refers_to(name).unwrap_or(false)
-    }
-
-    fn refers_to(&self, name: &CStr) -> Option<bool> {
-        let symbols = self.table(DT_SYMTAB)? as *const libc::Elf64_Sym;
-        let names = self.table(DT_STRTAB)?;
-        // SAFETY: the second number of the table of hashes is that of the first symbol in it; those that are not defined
-        // come before. The names are C strings.
-        unsafe {
-            let first = *(self.table(DT_GNU_HASH)? as *const u32).add(1) as usize;
-            let mut undefined = (0..first).map(|index| (*symbols.add(index)).st_name as usize);
-            Some(undefined.any(|at| CStr::from_ptr((names + at) as *const c_char) == name))
         }
     }
 

@@ -15,7 +15,7 @@ use crate::threads;
 use crate::timer::Timer;
 use core::sync::atomic::Ordering;
 use pleat_wire::message::{self, Take, TakeItem, TakeTimes, Taken, TAKE_MAX};
-use pleat_wire::{uffd, PAGE};
+use pleat_wire::{control, uffd, PAGE};
 use syscalls::Sysno;
 
 /// Most pages moved under one hold of the lock, so that the supervisor never waits long for it.
@@ -33,12 +33,25 @@ pub fn take(tools: &Tools, command: &Take) -> Taken {
     };
     let items = &command.items[..count];
     let status = &mut answer.status[..count];
+    if command.has_leftovers != 0 {
+        drop_leftovers(tools);
+    }
     move_out(tools, command.generation, items, status, &mut timer);
     retry_busy(tools, command.generation, items, status, &mut timer);
     timer.moved_all();
     empty_staging(tools, items, status, &mut timer);
     answer.times = timer.end();
     answer
+}
+
+/// The supervisor has revoked the command before, and looked for its pages in the staging area meanwhile: where none was
+/// any more, the kernel has put one of zeros. Dropping it raises an event, which makes this command stale.
+fn drop_leftovers(tools: &Tools) {
+    let (start, len) = (tools.area.staging(), Area::staging_len());
+    // SAFETY: the staging area is ours, and what was in it was taken over by the supervisor.
+    if unsafe { raw::advise(start, len, libc::MADV_DONTNEED) }.is_err() {
+        raw::die(b"pleat: the agent cannot free its staging area; ending the process\n");
+    }
 }
 
 /// First pass: everything that moves at once.
@@ -88,6 +101,7 @@ fn retry_busy(
         if !raw::make_own(address) && !own_protected(tools, generation, address) {
             continue;
         }
+        note_progress(tools, at, control::RETRIED);
         match move_run(tools, generation, at, address as u64, 1, timer) {
             Moved::Pages(_) => status[at] = message::TOOK_SHARED,
             Moved::Failed(why) => status[at] = why,
@@ -248,6 +262,14 @@ fn copy_to_ring(tools: &Tools, at: usize, slot: u32) {
     // SAFETY: the page was moved into the staging area just now, so it is present; the supervisor
     // names only frames of the ring, and reads this one only after our answer.
     unsafe { core::ptr::copy_nonoverlapping(from, to, PAGE) };
+    note_progress(tools, at, control::COPIED);
+}
+
+/// How far the page at this place of the command has come, for a supervisor that revokes it.
+fn note_progress(tools: &Tools, at: usize, done: u8) {
+    // SAFETY: the control page is mapped for the life of the process.
+    let control = unsafe { &*tools.control };
+    control.progress[at].fetch_or(done, Ordering::Release);
 }
 
 /// Moves a run from the staging area to the outbox.

@@ -88,3 +88,26 @@ fn whom_pleat_stays_for_is_said() {
         .filter(|line| line.contains("pleat stays for torture ("));
     assert_eq!(told.count(), 1, "{}", outcome.describe());
 }
+
+/// All its threads are stopped again and again, the agent's among them, and its memory read meanwhile: by a debugger, a
+/// profiler. The agent has been stopped at work then, now and again.
+#[test]
+fn a_process_is_looked_at_while_it_is_stopped() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(onlooker) = machine.compiled_with("cc", "onlooker", &["-pthread"]) else {
+        return;
+    };
+    let mut revoked = 0;
+    for _ in 0..5 {
+        let job = machine.job(&onlooker).args(["64", "400"]);
+        let outcome = job.budget(Megabytes(30)).timeout(100).run();
+        outcome.expect_success().expect_folded();
+        assert_eq!(outcome.stdout_text(), "ok\n", "{}", outcome.describe());
+        revoked += outcome.stats()["report"]["pager"]["revoked_commands"]
+            .as_u64()
+            .expect("a counter");
+    }
+    assert!(revoked > 0, "no agent was stopped at work");
+}

@@ -11,11 +11,15 @@ use pleat_sys::channel::Channel;
 use pleat_sys::process::{hurry, Bell};
 use pleat_sys::uffd::Uffd;
 use pleat_types::{PageNo, SpaceId};
-use pleat_wire::message::Token;
+use pleat_wire::message::{Token, TAKE_MAX};
+use pleat_wire::PAGE;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
+
+/// Bytes of an agent's staging area.
+pub const STAGING_LEN: u64 = (TAKE_MAX * PAGE) as u64;
 
 /// An agent that is ready for commands.
 #[derive(Clone)]
@@ -36,6 +40,8 @@ pub struct AgentLink {
     /// The beacon page, with the doorbells behind it: a fault on it in a forked child asks for the
     /// space's name.
     pub beacon: PageNo,
+    /// Its staging area of [`STAGING_LEN`] bytes, where what is taken comes by.
+    pub staging: u64,
 }
 
 /// The take-away traffic of one space. At most one command is under way.
@@ -51,6 +57,10 @@ pub struct TakeState {
     pub sent_ticks: u64,
     /// A command is being made.
     pub reserved: bool,
+    /// The last command was ended without its agent (`space/revoke.rs`): no other may be made before that has answered.
+    pub is_revoked: bool,
+    /// That has answered, and the next command is to have it clear up.
+    pub has_leftovers: bool,
     /// Since when no new command may be made, for events are being applied or a fork is announced.
     held: Option<Instant>,
 }
@@ -74,6 +84,9 @@ impl TakeState {
     /// Whether whoever waits for this space's pages should look elsewhere: its command, or what holds commands
     /// back, has taken so long that its process may be stopped.
     pub fn is_overdue(&self, after: Duration) -> bool {
+        if self.is_revoked {
+            return true;
+        }
         let sent = self.sent.filter(|_| !self.in_flight.is_empty());
         let oldest = sent.into_iter().chain(self.held).min();
         oldest.is_some_and(|since| since.elapsed() > after)

@@ -76,6 +76,8 @@ meters! {
     fold_us,
     /// Pages put in place because a neighbour came back, and they were likely to be wanted soon.
     neighbour_pages,
+    /// Take-away commands that were ended without their agent, because it was stopped at work.
+    revoked_commands,
     /// Take-away commands sent.
     take_commands,
     /// Forks followed.

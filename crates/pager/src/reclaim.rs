@@ -112,6 +112,7 @@ fn is_at_work(link: &Arc<Link>, takers: &[Taker]) -> bool {
 fn reserve(link: &Arc<Link>) -> Option<Taker> {
     let mut take = lock(&link.take);
     if take.reserved
+        || take.is_revoked
         || take.is_held()
         || !take.in_flight.is_empty()
         || link.ended.load(Ordering::Acquire)
@@ -144,6 +145,8 @@ fn send(shared: &Shared, taker: &Taker, pages: &[PageNo], clock: &mut Stopwatch)
     let mut command = Take {
         kind: TAKE,
         count: 0,
+        has_leftovers: 0,
+        reserved: 0,
         generation: taker.generation,
         items: [TakeItem::default(); TAKE_MAX],
     };
@@ -152,6 +155,11 @@ fn send(shared: &Shared, taker: &Taker, pages: &[PageNo], clock: &mut Stopwatch)
     if pages.is_empty() {
         return;
     }
+    let control = taker.agent.slots.ring.control();
+    for progress in &control.progress {
+        progress.store(0, Ordering::Relaxed);
+    }
+    command.has_leftovers = std::mem::take(&mut take.has_leftovers).into();
     for (item, page) in command.items.iter_mut().zip(pages) {
         // There is room: frames are only claimed here, and the space was reserved.
         let Some(frame) = taker.agent.slots.claim() else {

@@ -4,6 +4,7 @@
 //! them come from the programs themselves, so every parser takes any bytes and answers with an error
 //! rather than a guess. A process that has ended shows as `NotFound` or ESRCH.
 
+mod content;
 mod credentials;
 mod flags;
 mod maps;
@@ -12,6 +13,7 @@ mod pagemap;
 mod process;
 mod state;
 
+pub use content::Content;
 pub use credentials::{credentials, is_in_our_user_namespace, Credentials};
 pub use flags::{has_userfaultfd, wiped_on_fork};
 pub use maps::{

@@ -111,6 +111,16 @@ impl Uffd {
         self.register_for(start, len, abi::REGISTER_MODE_MISSING)
     }
 
+    /// Ends that. Nothing can be moved there any more by the time this returns, and who waits there goes on.
+    ///
+    /// # Errors
+    /// EINVAL when not all of it could be registered; ENOMEM or ESRCH when the mapping or address space is gone.
+    pub fn unregister(&self, start: u64, len: u64) -> io::Result<()> {
+        let mut argument = abi::Range { start, len };
+        self.ioctl(abi::IOC_UNREGISTER, &mut argument)
+            .map_err(io::Error::from_raw_os_error)
+    }
+
     fn register_for(&self, start: u64, len: u64, mode: u64) -> io::Result<()> {
         let mut argument = abi::Register {
             range: abi::Range { start, len },

@@ -13,8 +13,13 @@
 //!   go; the agent moves pages only while it holds `lock` and `generation` is the command's.
 //!
 //! So a move succeeds only if no change happened between the making of the command and the move.
+//!
+//! An agent may be stopped at work, with the lock, by who traces its process. The supervisor then *revokes* its command:
+//! it unregisters the staging area, and from then on the kernel refuses every move into it (EINVAL). So nothing is taken
+//! behind its back, whatever the lock says, until the agent has answered and the area is registered again.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use crate::message::TAKE_MAX;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicU8};
 
 /// Most ranges that are kept out of a forked child's page table.
 pub const WIPED_MAX: usize = 128;
@@ -37,7 +42,15 @@ pub struct Control {
     pub at_ease: AtomicU32,
     /// Start and end of what a thread announces that touches the doorbell for it.
     pub grown: [AtomicU64; 2],
+    /// How far the agent has come with each page of the command under way: [`RETRIED`], [`COPIED`]. Zeros when a command
+    /// is made. For who has to do without its answer.
+    pub progress: [AtomicU8; TAKE_MAX],
 }
+
+/// In `progress`: should the page be taken, it was still shared after a fork when that was tried first.
+pub const RETRIED: u8 = 1;
+/// In `progress`: the page is in its frame, whole. Set before it leaves the staging area.
+pub const COPIED: u8 = 2;
 
 /// Nobody hears the doorbells yet.
 pub const NOT_FOLLOWED: u32 = 0;

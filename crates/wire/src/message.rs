@@ -96,8 +96,8 @@ pub const DOORBELLS: usize = DOORBELL_KINDS * DOORBELL_PAGES;
 /// Doorbells of one kind.
 pub const DOORBELL_PAGES: usize = 10;
 /// Kinds of doorbells, in this order: a fork is about to come; a mapping was made; the fork is over; a child of
-/// a fork is about to run its program; all threads are about to be stopped; memory was got, where the control page says.
-pub const DOORBELL_KINDS: usize = 6;
+/// a fork is about to run its program; memory was got, where the control page says.
+pub const DOORBELL_KINDS: usize = 5;
 
 /// Making the userfaultfd failed.
 pub const STEP_USERFAULTFD: u32 = 1;
@@ -144,6 +144,10 @@ pub struct Take {
     pub kind: u32,
     /// How many of `items` count, 1..=[`TAKE_MAX`].
     pub count: u32,
+    /// 1 when the command before was revoked: what lies in the staging area is nobody's any more, and to be dropped first.
+    pub has_leftovers: u32,
+    /// Unused.
+    pub reserved: u32,
     /// Generation of the address space that the command was made for.
     pub generation: u64,
     /// The pages, in ascending runs where possible.

@@ -93,6 +93,8 @@ fn pages_that_the_kernel_miscounts_are_taken_all_the_same() {
     };
     let start = managed(&tools);
     let mut command = Take {
+        has_leftovers: 0,
+        reserved: 0,
         kind: message::TAKE,
         count: PAGES as u32,
         generation: 0,

@@ -11,7 +11,6 @@ pub(super) enum Doorbell {
     Mapping,
     Forked,
     Born,
-    Held,
     Grown,
 }
 
@@ -55,8 +54,7 @@ impl Space {
             1 => Some(Doorbell::Mapping),
             2 => Some(Doorbell::Forked),
             3 => Some(Doorbell::Born),
-            4 => Some(Doorbell::Held),
-            5 => Some(Doorbell::Grown),
+            4 => Some(Doorbell::Grown),
             _ => None,
         }
     }

@@ -20,29 +20,17 @@ impl Space {
     pub(super) fn gather(&mut self) -> Result<(), Ended> {
         let began = self.clock.now();
         let mut fresh = Vec::new();
-        let uffd = &self.link.uffd;
-        let ring = self.agent.as_ref().map(|agent| &agent.slots.ring);
+        let is_locked = self.lock_agent()?;
+        let result = self.link.uffd.read(&mut fresh);
         if let Some(agent) = &self.agent {
-            let patience = Patience::for_lock();
-            let pid = self.link.pid.load(Ordering::Acquire);
-            let is_kept = Cell::new(false);
-            let give_up = || {
-                let is_gone = uffd.is_dead() || self.shared.is_over();
-                is_kept.set(!is_gone && patience.is_exhausted(agent, pid));
-                is_gone || is_kept.get()
-            };
-            // Given up, the lock is a dead agent's, who moves no page any more.
-            if !agent.slots.ring.lock(&give_up) && is_kept.get() {
-                return Err(self.breach("its lock is not let go"));
-            }
-        }
-        let result = uffd.read(&mut fresh);
-        if let Some(ring) = ring {
+            let ring = &agent.slots.ring;
             if fresh.iter().any(|m| !matches!(m, Message::Fault { .. })) {
                 lock(&self.link.take).hold();
                 ring.control().generation.fetch_add(1, Ordering::AcqRel);
             }
-            ring.unlock();
+            if is_locked {
+                ring.unlock();
+            }
         }
         self.clock.read(began, &fresh);
         for message in fresh {
@@ -62,6 +50,37 @@ impl Space {
             }
         }
         result.map_err(|error| self.end_process(&format!("it cannot be followed ({error})")))
+    }
+
+    /// Takes the control lock (rule 4). `false`: there is no agent that could move pages, so it is not needed.
+    fn lock_agent(&mut self) -> Result<bool, Ended> {
+        let patience = Patience::for_lock();
+        let pid = self.link.pid.load(Ordering::Acquire);
+        loop {
+            let Some(agent) = self.agent.as_ref().filter(|_| self.revoked.is_none()) else {
+                return Ok(false);
+            };
+            let uffd = &self.link.uffd;
+            let is_gone = || uffd.is_dead() || self.shared.is_over();
+            let is_exhausted = Cell::new(false);
+            let give_up = || {
+                is_exhausted.set(patience.is_exhausted(agent, pid));
+                is_gone() || is_exhausted.get() || patience.sees_it_held()
+            };
+            if agent.slots.ring.lock(&give_up) {
+                return Ok(true);
+            }
+            // The lock is a dead agent's, who moves no page any more.
+            if is_gone() {
+                return Ok(false);
+            }
+            if is_exhausted.get() {
+                return Err(self.breach("its lock is not let go"));
+            }
+            if self.revoke()? {
+                return Ok(false);
+            }
+        }
     }
 
     /// Deals with everything read so far: all events first, in order, then the faults (rule 2).
@@ -144,6 +163,9 @@ impl Space {
             let agent = self.agent.as_ref().filter(|_| is_sent);
             if agent.is_some_and(|agent| patience.is_exhausted(agent, pid)) {
                 return Err(self.breach("a command is not answered"));
+            }
+            if patience.sees_it_held() {
+                self.revoke()?;
             }
             if self.agent_gone || self.link.uffd.is_dead() {
                 return self.bury_commands();

@@ -25,6 +25,10 @@ const LIMIT_PATIENCE: Duration = Duration::from_millis(20);
 /// A fault that has found no memory for so long is answered over the budget: the alternative is a
 /// program that hangs.
 const STARVED: Duration = Duration::from_millis(300);
+/// One that has waited so long for memory may do so in vain.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+/// A fault that waits longer for its page to be gone may wait for an agent that is stopped.
+const OVERDUE: Duration = Duration::from_millis(100);
 
 /// A fault that could not be answered at once.
 #[derive(Clone, Copy, Debug)]
@@ -170,10 +174,11 @@ impl Space {
             }
             if fault.is_starving() {
                 self.shared.starving.fetch_sub(1, Ordering::AcqRel);
-                if fault.since.elapsed() > STARVED {
-                    fault.is_urgent = true;
-                    self.note_starved();
-                }
+                let waited = fault.since.elapsed();
+                fault.is_urgent |= waited > STARVED || (waited > LOOK_AFTER && self.is_stopped());
+            }
+            if fault.why == Later::Leaving && fault.since.elapsed() > OVERDUE {
+                self.revoke_if_stopped()?;
             }
             self.answer(fault)?;
         }
@@ -237,7 +242,6 @@ impl Space {
         if let Some(doorbell) = self.doorbell(fault.page) {
             let later = match doorbell {
                 Doorbell::Fork => self.prepare_fork(fault),
-                Doorbell::Held => self.prepare_to_be_held(),
                 Doorbell::Mapping | Doorbell::Forked | Doorbell::Born | Doorbell::Grown => None,
             };
             return match later {

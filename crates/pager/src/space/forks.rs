@@ -289,12 +289,12 @@ impl Space {
         self.conclude(fault, filled, 1, true)
     }
 
-    /// Holds commands back while a fork is announced, the agent has files to map again, what this child has is
-    /// not yet known, or all its threads are about to be stopped, and no longer.
+    /// Holds commands back while a fork is announced, the agent has files to map again, or what this child has
+    /// is not yet known, and no longer.
     pub(super) fn hold_commands(&mut self) {
         let is_unknown = self.newborn.is_some();
         let mut take = lock(&self.link.take);
-        let is_held = self.is_held || self.forks.hold();
+        let is_held = self.forks.hold();
         match is_held || self.giving_back != GiveBack::Idle || is_unknown {
             true => take.hold(),
             false => take.release(),

@@ -13,7 +13,8 @@
 //!    thread instead would let it fault for ever ahead of the event that it waits for.)
 //! 4. Events are read with the control lock held. If any came, new commands are held back and the
 //!    generation is raised before the lock is let go: a command made before does nothing more (see
-//!    `pleat_wire::control`). Held commands resume when all events are applied.
+//!    `pleat_wire::control`). Held commands resume when all events are applied. Where the agent is stopped with the
+//!    lock, its command is revoked first (`revoke.rs`).
 //! 5. `remap` and `fork` move and copy page states, so they are applied only when no command is
 //!    under way; `forget` needs no such wait: a page that arrives from a command after it was
 //!    forgotten is dropped.
@@ -22,6 +23,7 @@
 //!    page may be present with bytes that are as good as gone.
 
 mod adopt;
+mod answers;
 mod clocks;
 mod doorbells;
 mod effort;
@@ -36,14 +38,14 @@ mod newborn;
 mod origins;
 mod patience;
 pub(crate) mod reads;
+mod revoke;
 mod shut_in;
 mod sleepers;
 mod standins;
 mod unshare;
 
 use crate::fold::Press;
-use crate::folds::FoldJob;
-use crate::profile::{EvictionPart, FaultClock};
+use crate::profile::FaultClock;
 use crate::reclaim;
 use crate::shared::{lock, AgentLink, Link, Shared};
 use crate::standins::StandIn;
@@ -55,14 +57,12 @@ use forks::Forks;
 use newborn::Newborn;
 use origins::Origins;
 use pleat_backing::Fingerprint;
-use pleat_codec::PageKind;
-use pleat_engine::{FillPlan, Refusal, BLOCK_PAGES};
-use pleat_sys::channel::Received;
+use pleat_engine::{FillPlan, BLOCK_PAGES};
 use pleat_sys::process::{hurry, own_thread, readable, relax, relax_like, signal, wait};
 use pleat_types::{PageNo, PAGE_SIZE};
-use pleat_wire::message::{self, Taken, Word};
 use pleat_wire::uffd::Message;
 use reads::Reads;
+use shut_in::Stopped;
 use sleepers::Sleepers;
 use standins::{GiveBack, Stride};
 use std::cell::Cell;
@@ -128,10 +128,10 @@ pub struct Space {
     forks: Forks,
     /// Nothing can be taken from it any more.
     is_shut_in: bool,
-    /// All its threads are about to be stopped for good.
-    is_held: bool,
-    /// When its agent was last seen to be stopped while a fault waited for memory.
-    stopped_at: Option<Instant>,
+    /// A command was ended without its agent, which is yet to answer for so many pages.
+    revoked: Option<usize>,
+    /// Whether its agent is stopped.
+    stopped: Stopped,
     /// A fork is being followed.
     forking: bool,
     /// The agent is gone, and with it, or soon, the address space.
@@ -191,8 +191,8 @@ impl Space {
             unsharing: (PageNo(0), 1),
             forks: Forks::default(),
             is_shut_in: false,
-            is_held: false,
-            stopped_at: None,
+            revoked: None,
+            stopped: Stopped::new(),
             forking: false,
             agent_gone: false,
             agent_calls: false,
@@ -332,92 +332,6 @@ impl Space {
             self.meet_file_request(request)?;
         }
         self.take_file_reads(mail.file_reads)
-    }
-
-    /// Takes the agent's answer, if there is one.
-    fn hear_agent(&mut self) -> Result<(), Ended> {
-        let Some(agent) = &self.agent else {
-            return Ok(());
-        };
-        let mut packet = [0u8; message::PACKET_MAX];
-        match agent.channel.receive(&mut packet) {
-            Received::Nothing => Ok(()),
-            Received::Closed => {
-                self.agent_gone = true;
-                Ok(())
-            }
-            Received::Garbled => Err(self.breach("a packet of another process, or too long")),
-            Received::Packet(length, _) => {
-                let packet = &packet[..length];
-                let kind = packet.first_chunk().map(|kind| u32::from_ne_bytes(*kind));
-                let is = |wanted| kind == Some(wanted);
-                let taken = pleat_sys::read_plain::<Taken>(packet);
-                if let Some(taken) = taken.filter(|_| is(message::TAKEN)) {
-                    return self.apply_taken(&taken);
-                }
-                let done = pleat_sys::read_plain::<Word>(packet);
-                match done.filter(|_| is(message::DONE)) {
-                    Some(done) => self.hear_done(&done),
-                    None => Err(self.breach("an unknown message")),
-                }
-            }
-        }
-    }
-
-    fn apply_taken(&mut self, taken: &Taken) -> Result<(), Ended> {
-        let Some(agent) = self.agent.clone() else {
-            return Ok(());
-        };
-        let sent = lock(&self.link.take).sent_ticks;
-        let items = std::mem::take(&mut lock(&self.link.take).in_flight);
-        self.note_forbidden(&taken.status[..items.len().min(taken.status.len())]);
-        let mut clock = self.shared.stopwatch();
-        if items.is_empty() || items.len() != taken.count as usize {
-            return Err(self.breach("an answer to what was not asked"));
-        }
-        if let Some(profile) = &self.shared.profile {
-            profile.taken(sent, taken);
-        }
-        for ((page, _), status) in items.iter().zip(taken.status) {
-            if status == message::GONE {
-                self.check_gone(*page)?;
-            }
-        }
-        let mut jobs = Vec::with_capacity(items.len());
-        let mut engine = self.shared.engine();
-        for ((page, frame), status) in items.into_iter().zip(taken.status) {
-            let refusal = match status {
-                message::TOOK | message::TOOK_SHARED => {
-                    if status == message::TOOK_SHARED {
-                        // The other side of the fork keeps the memory that this page had.
-                        engine.unshare(1, true);
-                    }
-                    let slot = agent.slots.name(frame);
-                    match engine.taken_to_compare(self.link.id, page, slot) {
-                        Some((body, was)) => jobs.push(FoldJob {
-                            body,
-                            was,
-                            page: (self.link.id, page),
-                            kind: PageKind::Anonymous,
-                            slots: agent.slots.clone(),
-                            frame,
-                        }),
-                        None => agent.slots.release(frame),
-                    }
-                    continue;
-                }
-                message::BUSY => Refusal::Busy,
-                message::GONE => Refusal::Gone,
-                message::STALE => Refusal::Stale,
-                _ => Refusal::Unmovable,
-            };
-            engine.refused(self.link.id, page, refusal);
-            agent.slots.release(frame);
-        }
-        drop(engine);
-        clock.lap_each(EvictionPart::Stage, jobs.len());
-        self.shared.folds.push(jobs);
-        Ok(())
     }
 
     /// Sleeps until something happens.

@@ -2,7 +2,8 @@
 //!
 //! An agent has it for the time of a few system calls, in which it never sleeps. It may be held up all the same, with
 //! the lock: its process is stopped, or there is no CPU for it. So time by the clock says nothing. What counts is how
-//! often the agent was seen asleep, or about to run, while the lock was taken all along.
+//! often the agent was seen asleep, or about to run, while the lock was taken all along. One that is stopped has its command
+//! revoked (`revoke.rs`).
 
 use crate::shared::AgentLink;
 use pleat_sys::procfs::{state, State};
@@ -26,6 +27,18 @@ pub struct Patience {
     asleep: Cell<u32>,
     running: Cell<u32>,
     looked: Cell<Instant>,
+    /// At the last look it was stopped.
+    is_held: Cell<bool>,
+}
+
+/// What an agent is doing; `pid` is its process. Of a thread that is not known it cannot be told whether it has a reason to
+/// sleep.
+pub fn state_of(agent: &AgentLink, pid: i32) -> State {
+    match agent.thread {
+        Some(thread) => state(thread),
+        None if state(pid) == State::Held => State::Held,
+        None => State::Running,
+    }
 }
 
 impl Patience {
@@ -45,7 +58,13 @@ impl Patience {
             asleep: Cell::new(0),
             running: Cell::new(0),
             looked: Cell::new(Instant::now()),
+            is_held: Cell::new(false),
         }
+    }
+
+    /// Whether the agent was stopped at the last look.
+    pub fn sees_it_held(&self) -> bool {
+        self.is_held.get()
     }
 
     /// Looks once more, if it is time to; answers whether that was enough. `pid` is its process.
@@ -54,16 +73,12 @@ impl Patience {
             return false;
         }
         self.looked.set(Instant::now());
-        // Of a thread that is not known it cannot be told whether it has a reason to sleep.
-        let seen = match agent.thread {
-            Some(thread) => state(thread),
-            None if state(pid) == State::Held => State::Held,
-            None => State::Running,
-        };
+        let seen = state_of(agent, pid);
         self.count(seen)
     }
 
     fn count(&self, seen: State) -> bool {
+        self.is_held.set(seen == State::Held);
         let (count, most) = match seen {
             State::Held => return false,
             State::Asleep => (&self.asleep, self.asleep_max),

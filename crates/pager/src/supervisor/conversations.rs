@@ -285,6 +285,7 @@ impl Supervisor<'_> {
             own,
             fork_events,
             beacon: PageNo::of_address(answer.beacon),
+            staging: answer.staging,
         };
         lock(&link.mail).agent = Some(agent);
         link.rescan();

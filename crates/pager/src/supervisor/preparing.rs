@@ -11,12 +11,13 @@ use super::conversations::ring_frames;
 use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::{Lent, Stage};
+use crate::link::STAGING_LEN;
 use crate::rings::Slots;
 use pleat_sys::channel::Channel;
 use pleat_sys::grant::Grant;
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::Uffd;
-use pleat_wire::message::{self, Prepare, Prepared, Word, DOORBELLS, TAKE_MAX};
+use pleat_wire::message::{self, Prepare, Prepared, Word, DOORBELLS};
 use pleat_wire::{control, PAGE};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -24,7 +25,6 @@ use std::sync::Arc;
 
 /// The first address that no program has.
 pub(super) const ADDRESSES_END: u64 = 1 << 47;
-const STAGING_LEN: u64 = (TAKE_MAX * PAGE) as u64;
 const BEACON_LEN: u64 = ((1 + DOORBELLS) * PAGE) as u64;
 
 impl Supervisor<'_> {

@@ -23,6 +23,7 @@ const PAGE_IS_PFNZERO: u64 = 1 << 5;
 
 // Bits of an entry of /proc/PID/pagemap.
 const ENTRY_PRESENT: u64 = 1 << 63;
+const ENTRY_SWAPPED: u64 = 1 << 62;
 const ENTRY_FILE: u64 = 1 << 61;
 
 /// Runs in one answer of the ioctl; more need another call.
@@ -165,23 +166,37 @@ fn entry_runs(pagemap: &File, start: u64, end: u64) -> io::Result<Vec<Run>> {
     let mut runs = Vec::new();
     let mut at = start;
     while at < end {
-        let mut bytes = [0; ENTRIES * 8];
         let wanted = ((end - at) / PAGE).min(ENTRIES as u64) as usize;
-        let len = pagemap.read_at(&mut bytes[..wanted * 8], at / PAGE * 8)?;
-        if len < 8 {
+        let found = entries(pagemap, at, wanted)?;
+        if found.is_empty() {
             break; // Beyond the last address a process can have.
         }
-        for entry in bytes[..len].chunks_exact(8) {
-            if entry
-                .try_into()
-                .is_ok_and(|entry| is_anon(u64::from_ne_bytes(entry)))
-            {
+        for entry in found {
+            if is_anon(entry) {
                 push_joined(&mut runs, at, at + PAGE);
             }
             at += PAGE;
         }
     }
     Ok(runs)
+}
+
+/// The entries of so many pages; fewer beyond the last address a process can have, none where it is gone.
+pub(super) fn entries(pagemap: &File, start: u64, pages: usize) -> io::Result<Vec<u64>> {
+    if !start.is_multiple_of(PAGE) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let mut bytes = vec![0; pages * 8];
+    let len = pagemap.read_at(&mut bytes, start / PAGE * 8)?;
+    let entries = bytes[..len].chunks_exact(8);
+    Ok(entries
+        .map(|entry| u64::from_ne_bytes(entry.try_into().expect("eight bytes")))
+        .collect())
+}
+
+/// Whether there is a page, in memory or in swap (as one is called, too, that the kernel is just moving).
+pub(super) fn is_somewhere(entry: u64) -> bool {
+    entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0
 }
 
 fn is_anon(entry: u64) -> bool {

@@ -1,0 +1,107 @@
+//! What the agent answers.
+
+use super::{Ended, Space};
+use crate::folds::FoldJob;
+use crate::profile::EvictionPart;
+use crate::shared::{lock, AgentLink};
+use pleat_codec::PageKind;
+use pleat_engine::Refusal;
+use pleat_sys::channel::Received;
+use pleat_types::PageNo;
+use pleat_wire::message::{self, Taken, Word};
+
+impl Space {
+    /// Takes the agent's answer, if there is one.
+    pub(super) fn hear_agent(&mut self) -> Result<(), Ended> {
+        let Some(agent) = &self.agent else {
+            return Ok(());
+        };
+        let mut packet = [0u8; message::PACKET_MAX];
+        match agent.channel.receive(&mut packet) {
+            Received::Nothing => Ok(()),
+            Received::Closed => {
+                self.agent_gone = true;
+                Ok(())
+            }
+            Received::Garbled => Err(self.breach("a packet of another process, or too long")),
+            Received::Packet(length, _) => {
+                let packet = &packet[..length];
+                let kind = packet.first_chunk().map(|kind| u32::from_ne_bytes(*kind));
+                let is = |wanted| kind == Some(wanted);
+                let taken = pleat_sys::read_plain::<Taken>(packet);
+                if let Some(taken) = taken.filter(|_| is(message::TAKEN)) {
+                    return self.apply_taken(&taken);
+                }
+                let done = pleat_sys::read_plain::<Word>(packet);
+                match done.filter(|_| is(message::DONE)) {
+                    Some(done) => self.hear_done(&done),
+                    None => Err(self.breach("an unknown message")),
+                }
+            }
+        }
+    }
+
+    fn apply_taken(&mut self, taken: &Taken) -> Result<(), Ended> {
+        let Some(agent) = self.agent.clone() else {
+            return Ok(());
+        };
+        if let Some(pages) = self.revoked {
+            return self.end_revocation(&agent, pages, taken);
+        }
+        let sent = lock(&self.link.take).sent_ticks;
+        let items = std::mem::take(&mut lock(&self.link.take).in_flight);
+        self.note_forbidden(&taken.status[..items.len().min(taken.status.len())]);
+        if items.is_empty() || items.len() != taken.count as usize {
+            return Err(self.breach("an answer to what was not asked"));
+        }
+        if let Some(profile) = &self.shared.profile {
+            profile.taken(sent, taken);
+        }
+        for ((page, _), status) in items.iter().zip(taken.status) {
+            if status == message::GONE {
+                self.check_gone(*page)?;
+            }
+        }
+        self.put_away(&agent, &items, &taken.status);
+        Ok(())
+    }
+
+    /// What became of these pages that were on their way out.
+    pub(super) fn put_away(&mut self, agent: &AgentLink, items: &[(PageNo, u32)], status: &[u8]) {
+        let mut clock = self.shared.stopwatch();
+        let mut jobs = Vec::with_capacity(items.len());
+        let mut engine = self.shared.engine();
+        for (&(page, frame), &status) in items.iter().zip(status) {
+            let refusal = match status {
+                message::TOOK | message::TOOK_SHARED => {
+                    if status == message::TOOK_SHARED {
+                        // The other side of the fork keeps the memory that this page had.
+                        engine.unshare(1, true);
+                    }
+                    let slot = agent.slots.name(frame);
+                    match engine.taken_to_compare(self.link.id, page, slot) {
+                        Some((body, was)) => jobs.push(FoldJob {
+                            body,
+                            was,
+                            page: (self.link.id, page),
+                            kind: PageKind::Anonymous,
+                            slots: agent.slots.clone(),
+                            frame,
+                        }),
+                        None => agent.slots.release(frame),
+                    }
+                    continue;
+                }
+                message::BUSY => Refusal::Busy,
+                message::GONE => Refusal::Gone,
+                message::STALE => Refusal::Stale,
+                _ => Refusal::Unmovable,
+            };
+            engine.refused(self.link.id, page, refusal);
+            agent.slots.release(frame);
+        }
+        drop(engine);
+        clock.lap_each(EvictionPart::Stage, jobs.len());
+        self.shared.folds.push(jobs);
+    }
+}
