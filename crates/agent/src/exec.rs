@@ -7,9 +7,10 @@
 //! so that the program reads the environment it was given.
 //!
 //! Left alone is an environment with another socket, which is of another job or empty because somebody wants a program to
-//! run without pleat. And so is a program whose loader would complain of the agent: it is for another kind of machine,
-//! or the agent cannot be read from where it is (as another user, or below another root). A static program, or one
-//! with the set-user-id bit, ignores what was added.
+//! run without pleat. Nothing is added where the program's loader would complain of the agent, which cannot be read from
+//! where it is (as another user, or below another root). From a program for another kind of machine, or with shorter
+//! addresses, the agent is taken away: its loader would complain, too. A static program, or one with the
+//! set-user-id bit, ignores what was added.
 //!
 //! All this may run in a child of vfork, on a small stack, with every lock of the C library held by
 //! somebody else: it reads what the constructor has noted, writes to its own stack and makes system calls.
@@ -143,37 +144,43 @@ impl Call {
     /// Makes it; comes back only if that fails, with what the kernel says.
     fn make(self) -> isize {
         let environment = self.arguments[self.environment] as *const *const c_char;
-        let lack = match IS_READY.load(Ordering::Acquire) {
+        let given = match IS_READY.load(Ordering::Acquire) {
             // SAFETY: the caller's environment, as for the kernel.
-            true => unsafe { Lack::of(environment) },
+            true => unsafe { Given::of(environment) },
             false => None,
         };
-        match lack {
-            Some(lack) if can_be_loaded() && !self.program.is_of_another_machine() => {
-                self.make_with(&lack)
-            }
-            _ => self.make_in(environment as usize),
+        let Some(mut given) = given else {
+            return self.make_in(environment as usize);
+        };
+        given.is_for_other = self.program.is_of_another_machine();
+        let is_to_change = match given.is_for_other {
+            true => given.agent.is_some(),
+            false => given.lacks_something() && can_be_loaded(),
+        };
+        match is_to_change {
+            true => self.make_with(&given),
+            false => self.make_in(environment as usize),
         }
     }
 
-    fn make_with(&self, lack: &Lack) -> isize {
-        match lack.words() {
-            words if words <= WORDS => self.on_stack::<WORDS>(lack),
-            words if words <= WORDS_MORE => self.on_stack::<WORDS_MORE>(lack),
-            words => self.in_mapping(lack, words),
+    fn make_with(&self, given: &Given) -> isize {
+        match given.words() {
+            words if words <= WORDS => self.on_stack::<WORDS>(given),
+            words if words <= WORDS_MORE => self.on_stack::<WORDS_MORE>(given),
+            words => self.in_mapping(given, words),
         }
     }
 
     #[inline(never)]
-    fn on_stack<const N: usize>(&self, lack: &Lack) -> isize {
+    fn on_stack<const N: usize>(&self, given: &Given) -> isize {
         let mut room = [MaybeUninit::<usize>::uninit(); N];
-        self.make_in(lack.fill(&mut room))
+        self.make_in(given.fill(&mut room))
     }
 
     /// In a child of vfork the mapping stays with the parent, if the exec succeeds: some ten pages for an environment of
     /// thousands of variables.
     #[inline(never)]
-    fn in_mapping(&self, lack: &Lack, words: usize) -> isize {
+    fn in_mapping(&self, given: &Given, words: usize) -> isize {
         let len = words * size_of::<usize>();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let mapped = raw::map(len, libc::PROT_READ | libc::PROT_WRITE, flags, -1);
@@ -182,7 +189,7 @@ impl Call {
         };
         // SAFETY: mapped just now, of that size; any bytes are valid.
         let room = unsafe { core::slice::from_raw_parts_mut(start as *mut _, words) };
-        let result = self.make_in(lack.fill(room));
+        let result = self.make_in(given.fill(room));
         // SAFETY: nobody else knows of it.
         let _ = unsafe { raw::call(Sysno::munmap, [start, len, 0, 0, 0, 0]) };
         result
@@ -199,50 +206,56 @@ impl Call {
     }
 }
 
-/// What an environment has not got.
-struct Lack {
+/// An environment that a program is to be executed in.
+struct Given {
     environment: *const *const c_char,
     /// Its variables.
     count: usize,
     /// Which of them is the LD_PRELOAD that counts, and its value. The loader takes the last.
     preload: Option<(usize, *const c_char)>,
-    /// The agent is in that.
-    has_agent: bool,
+    /// Where the agent is in that, with what separates it from another library.
+    agent: Option<(usize, usize)>,
     /// The variables of pleat's are there.
     has_socket: bool,
+    /// The program cannot have the agent.
+    is_for_other: bool,
 }
 
-impl Lack {
-    /// What is missing in an environment; `None` if nothing is, or nothing is to be added.
+impl Given {
+    /// What is in an environment; `None` if it is to stay as it is.
     ///
     /// # Safety
     /// `environment` must be a null-terminated array of C strings, or null.
-    unsafe fn of(environment: *const *const c_char) -> Option<Lack> {
-        let mut lack = Lack {
+    unsafe fn of(environment: *const *const c_char) -> Option<Given> {
+        let mut given = Given {
             environment,
             count: 0,
             preload: None,
-            has_agent: false,
+            agent: None,
             has_socket: false,
+            is_for_other: false,
         };
         // SAFETY: stays within the null-terminated array, whose entries are C strings.
         unsafe {
-            while let Some(entry) = entry(environment, lack.count) {
+            while let Some(entry) = entry(environment, given.count) {
                 if value_of(entry, PRELOAD).is_some() {
-                    lack.preload = Some((lack.count, entry));
+                    given.preload = Some((given.count, entry));
                 }
                 if let Some(name) = value_of(entry, SOCKET_VARIABLE) {
                     if name != value(SOCKET.bytes()) {
                         return None;
                     }
-                    lack.has_socket = true;
+                    given.has_socket = true;
                 }
-                lack.count += 1;
+                given.count += 1;
             }
         }
-        lack.has_agent = has_agent(lack.own_preload());
-        let is_missing = !(lack.has_agent && lack.has_socket);
-        (is_missing && lack.own_preload().len() <= VALUE_MAX).then_some(lack)
+        given.agent = place_of_agent(given.own_preload());
+        (given.own_preload().len() <= VALUE_MAX).then_some(given)
+    }
+
+    fn lacks_something(&self) -> bool {
+        self.agent.is_none() || !self.has_socket
     }
 
     /// The value of LD_PRELOAD.
@@ -272,13 +285,15 @@ impl Lack {
         for nth in 0..self.count {
             // SAFETY: within the array.
             let entry = unsafe { *self.environment.add(nth) } as usize;
-            let is_preload = self.preload.is_some_and(|(place, _)| place == nth);
-            put(if is_preload { preload } else { entry });
+            match self.preload {
+                Some((place, _)) if place == nth => preload.into_iter().for_each(&mut put),
+                _ => put(entry),
+            }
         }
         if self.preload.is_none() {
-            put(preload);
+            preload.into_iter().for_each(&mut put);
         }
-        if !self.has_socket {
+        if !self.has_socket && !self.is_for_other {
             let ours = [
                 SOCKET.pointer(),
                 ASK_FROM.pointer(),
@@ -291,29 +306,40 @@ impl Lack {
         pointers.as_ptr() as usize
     }
 
-    /// `LD_PRELOAD=` with the agent behind what is there; answers its address.
-    fn write_preload(&self, room: &mut [MaybeUninit<usize>]) -> usize {
+    /// `LD_PRELOAD=` with the agent behind what is there, or without it; answers its address, if it is to be there at all.
+    fn write_preload(&self, room: &mut [MaybeUninit<usize>]) -> Option<usize> {
         let start = room.as_mut_ptr().cast::<u8>();
         let own = self.own_preload();
         let (name, agent) = AGENT.bytes().split_at(PRELOAD.len() + 1);
-        let (colon, agent): (&[u8], &[u8]) = match (self.has_agent, own.is_empty()) {
-            (true, _) => (b"", b""),
-            (false, true) => (b"", agent),
-            (false, false) => (b":", agent),
+        let parts: [&[u8]; 3] = match self.agent {
+            Some((0, end)) if self.is_for_other && end == own.len() => return None,
+            Some((from, to)) if self.is_for_other => [&own[..from], b"", &own[to..]],
+            Some(_) => [own, b"", b""],
+            None if own.is_empty() => [b"", b"", agent],
+            None => [own, b":", agent],
         };
-        let text = [name, own, colon, agent, b"\0"];
+        let text = [name, parts[0], parts[1], parts[2], b"\0"];
         for (at, byte) in text.into_iter().flatten().enumerate() {
             // SAFETY: `words` has counted all of them.
             unsafe { start.add(at).write(*byte) };
         }
-        start as usize
+        Some(start as usize)
     }
 }
 
-/// Whether the agent is among these libraries.
-fn has_agent(preload: &[u8]) -> bool {
-    let mut libraries = preload.split(|byte| b": ".contains(byte));
-    libraries.any(|library| library == value(AGENT.bytes()))
+/// Where the agent is among these libraries, with the separator behind it, or before it where it is the last.
+fn place_of_agent(preload: &[u8]) -> Option<(usize, usize)> {
+    let mut start = 0;
+    for library in preload.split(|byte| b": ".contains(byte)) {
+        let end = start + library.len();
+        if library == value(AGENT.bytes()) {
+            let is_last = end == preload.len();
+            let before = start.saturating_sub(usize::from(is_last));
+            return Some((before, end + usize::from(!is_last)));
+        }
+        start = end + 1;
+    }
+    None
 }
 
 /// Pointers beside those that are there: LD_PRELOAD, four variables, the end.

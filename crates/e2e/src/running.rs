@@ -111,12 +111,13 @@ impl Running {
         let printed = eventually(Duration::from_secs(60), || {
             self.stdout().contains(text) || !tree::is_alive(self.pid)
         });
-        let stderr = fs::read_to_string(&self.files.stderr).unwrap_or_default();
-        let seen = self.stdout().contains(text);
+        let stdout = self.stdout();
         assert!(
-            printed && seen,
-            "`{}` never printed `{text}`; stderr: {stderr}",
-            self.line
+            printed && stdout.contains(text),
+            "`{}` never printed `{text}`; stdout: {stdout}; stderr: {}; its threads:\n{}",
+            self.line,
+            self.stderr(),
+            tree::threads(self.pid)
         );
     }
 

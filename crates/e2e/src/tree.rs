@@ -53,3 +53,27 @@ pub fn working_in(dir: &Path) -> Vec<i32> {
     };
     all_pids().into_iter().filter(works_there).collect()
 }
+
+/// Every thread of this process and of its descendants, a line each: what it is, what it does, where in the kernel it waits,
+/// and how long it has computed, in clock ticks.
+pub fn threads(ancestor: i32) -> String {
+    let pids = [ancestor].into_iter().chain(descendants(ancestor));
+    let tasks = pids.flat_map(|pid| {
+        let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+        let tasks = tasks.into_iter().flatten().flatten();
+        tasks.map(move |task| describe(pid, &task.path()))
+    });
+    tasks.collect::<Vec<_>>().join("\n")
+}
+
+fn describe(pid: i32, task: &Path) -> String {
+    const USER_AND_SYSTEM_TICKS: std::ops::Range<usize> = 11..13;
+    let read = |name| fs::read_to_string(task.join(name)).unwrap_or_default();
+    let (comm, place, stat) = (read("comm"), read("wchan"), read("stat"));
+    let fields = stat.rfind(')').map_or("", |end| &stat[end + 1..]);
+    let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
+    let state = fields.first().unwrap_or(&"?");
+    let ticks = fields.get(USER_AND_SYSTEM_TICKS).unwrap_or_default();
+    let comm = comm.trim_end();
+    format!("{pid} {comm}: {state} {place} {}", ticks.join("+"))
+}

@@ -22,12 +22,12 @@ fn dies_with_its_supervisor(job: Job<'_>, signs: &[&str]) {
         all_dead,
         "still alive a second after the supervisor: {survivors:?}"
     );
+    // The keeper says so when it has killed everybody.
+    let is_told = eventually(Duration::from_secs(5), || {
+        running.stderr().contains("pleat")
+    });
     let outcome = running.wait();
-    assert!(
-        outcome.stderr.contains("pleat"),
-        "no message: {}",
-        outcome.describe()
-    );
+    assert!(is_told, "no message: {}", outcome.describe());
     assert!(
         !outcome.stdout_text().contains("FAIL"),
         "{}",

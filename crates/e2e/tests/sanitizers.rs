@@ -5,7 +5,7 @@ use pleat_e2e::{Machine, Megabytes};
 
 const BUDGET: Megabytes = Megabytes(60);
 /// Of heap; a sanitizer adds as much again.
-const BLOCKS: &str = "50";
+const BLOCKS: &str = "80";
 
 /// Runs the small blocks with these options of the compiler, natively and in less memory.
 fn runs_as_ever(options: &[&str]) {

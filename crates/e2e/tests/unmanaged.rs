@@ -115,3 +115,34 @@ fn a_short_program_that_loads_no_agent_is_counted_and_named() {
     let unmanaged = &outcome.stats()["report"]["pager"]["unmanaged_processes"];
     assert_eq!(unmanaged.as_u64(), Some(1), "{}", outcome.describe());
 }
+
+/// The loader of a 32-bit program would say that it cannot load the agent. What it executes in its turn has none.
+#[test]
+fn a_program_with_shorter_addresses_runs_as_ever() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(program) = machine.compiled_with("cc", "small_blocks", &["-m32"]) else {
+        return;
+    };
+    let native = machine.job(&program).arg("4").run();
+    native.expect_success();
+    let script = r#""$0" 4; exec "$0" 4"#;
+    let twice = machine.job("sh").args(["-c", script]).arg(&program);
+    let jobs = [machine.job(&program).arg("4"), twice.clone()];
+    for job in jobs {
+        let outcome = job.budget(Megabytes(200)).run();
+        outcome.expect_success();
+        let complaint = outcome
+            .stderr
+            .lines()
+            .find(|line| !line.starts_with("pleat: small_blocks"));
+        assert_eq!(complaint, None, "{}", outcome.describe());
+    }
+    let preloads = twice.env("LD_PRELOAD", "libm.so.6").budget(Megabytes(200));
+    let outcome = preloads.run();
+    // That of the user's is for the loader to look for.
+    outcome
+        .expect_success()
+        .expect_same_output(&machine.job("sh").args(["-c", script]).arg(&program).run());
+}

@@ -7,11 +7,11 @@ use crate::own_group::{OwnCgroup, OwnGroup};
 use crate::page_cache::page_cache_room;
 use crate::pool::Pool;
 use crate::profile::{Profile, ProfileReport};
+use crate::program::program_command;
 use crate::record::Recorder;
 use crate::report::{Live, Report};
 use crate::shared::{self, Shared};
 use crate::store::SwapStore;
-use crate::supervisor::mappings::ask_from;
 use crate::supervisor::{Ours, Started, Supervisor};
 use pleat_backing::{Backing, Protection};
 use pleat_codec::Choice;
@@ -331,7 +331,7 @@ fn start_job(
     for companion in companions.iter_mut() {
         companion.start(&shared)?;
     }
-    let mut command = command(job, &name, companions)?;
+    let mut command = program_command(job, &name, companions)?;
     signals::exec_with_mask_of(&mut command, signals);
     before.inherited.leave_to(&mut command);
     if let Some(oom_score) = before.oom_score {
@@ -407,75 +407,6 @@ impl Job {
 fn socket_name() -> io::Result<String> {
     let [high, low] = pleat_sys::random::bits128()?;
     Ok(format!("pleat-{high:016x}{low:016x}"))
-}
-
-/// Options of AddressSanitizer's runtime. As a library it refuses to work behind another in the order of loading, unless
-/// told that this is meant.
-const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
-const SANITIZER_OPTION: &str = "verify_asan_link_order=0";
-
-/// The user's options, whose own word counts more, with that one.
-fn with_option(given: Option<OsString>) -> OsString {
-    let mut options = OsString::from(SANITIZER_OPTION);
-    if let Some(given) = given.filter(|given| !given.is_empty()) {
-        options.push(":");
-        options.push(given);
-    }
-    options
-}
-
-fn command(
-    job: &Job,
-    socket: &str,
-    companions: &[Box<dyn Companion>],
-) -> Result<Command, RunError> {
-    let mut preload = job.agent.clone().into_os_string();
-    if let Some(before) = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty()) {
-        preload.push(":");
-        preload.push(before);
-    }
-    let mut command = Command::new(&job.program[0]);
-    command
-        .args(&job.program[1..])
-        .env("LD_PRELOAD", preload)
-        .env(
-            SANITIZER_VARIABLE,
-            with_option(std::env::var_os(SANITIZER_VARIABLE)),
-        )
-        .env(pleat_wire::SOCKET_VARIABLE, socket)
-        .env_remove(pleat_wire::DEVICES_VARIABLE)
-        .env(
-            pleat_wire::ASK_FROM_VARIABLE,
-            ask_from(job.budget_bytes).to_string(),
-        );
-    if !companions.is_empty() {
-        let devices = companions.iter().map(|one| one.device().to_string());
-        let devices: Vec<String> = devices.collect();
-        command.env(pleat_wire::DEVICES_VARIABLE, devices.join(","));
-    }
-    if let Some(dir) = hidden_dir(companions)? {
-        command.current_dir(dir);
-    }
-    Ok(command)
-}
-
-/// The working directory, where something is mounted over it: the program is to be in what is seen there.
-fn hidden_dir(companions: &[Box<dyn Companion>]) -> Result<Option<PathBuf>, RunError> {
-    let Ok(dir) = std::env::current_dir() else {
-        return Ok(None);
-    };
-    let mut places = companions.iter().map(|companion| companion.place());
-    let Some(place) = places.find(|place| dir.starts_with(place)) else {
-        return Ok(None);
-    };
-    match dir.is_dir() {
-        true => Ok(Some(dir)),
-        false => Err(RunError::Mistake(format!(
-            "the working directory {} is not in what is mounted on {}; start from another directory",
-            dir.display(),
-            place.display()
-        ))),
-    }
 }
 
 fn spawn(job: &Job, command: &mut Command) -> Result<i32, RunError> {

@@ -37,6 +37,7 @@ mod page_cache;
 mod parallel;
 mod pool;
 mod profile;
+mod program;
 mod reclaim;
 mod record;
 mod report;

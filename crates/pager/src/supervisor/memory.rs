@@ -310,7 +310,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Processes that never said hello: static or setuid programs, or a cleared environment.
+    /// Processes that never said hello: static, setuid or 32-bit programs, or a cleared environment.
     fn look_for_strays(&mut self) {
         if self.strays_at.elapsed() < STRAYS_EVERY {
             return;

@@ -17,7 +17,7 @@ const NAMED_MAX: usize = 64;
 
 /// What is said of programs that never called.
 pub(super) const NO_AGENT: &str =
-    "a static or setuid program, one of another C library, or one started without LD_PRELOAD";
+    "a static, setuid or 32-bit program, one of another C library, or one started without LD_PRELOAD";
 
 /// Why a process cannot be managed.
 pub(super) enum Obstacle {

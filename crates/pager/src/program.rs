@@ -1,0 +1,147 @@
+//! The program of a job: the command that starts it.
+
+use crate::companion::Companion;
+use crate::job::{Job, RunError};
+use crate::supervisor::mappings::ask_from;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Options of AddressSanitizer's runtime. As a library it refuses to work behind another in the order of loading, unless
+/// told that this is meant.
+const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
+const SANITIZER_OPTION: &str = "verify_asan_link_order=0";
+
+/// The user's options, whose own word counts more, with that one.
+fn with_option(given: Option<OsString>) -> OsString {
+    let mut options = OsString::from(SANITIZER_OPTION);
+    if let Some(given) = given.filter(|given| !given.is_empty()) {
+        options.push(":");
+        options.push(given);
+    }
+    options
+}
+
+/// The command by which the program of a job is started, with the environment by which its agent is loaded and finds the
+/// supervisor.
+///
+/// # Errors
+/// The working directory is not to be seen in what is mounted over it.
+pub(crate) fn program_command(
+    job: &Job,
+    socket: &str,
+    companions: &[Box<dyn Companion>],
+) -> Result<Command, RunError> {
+    let mut preload = job.agent.clone().into_os_string();
+    if let Some(before) = env::var_os("LD_PRELOAD").filter(|value| !value.is_empty()) {
+        preload.push(":");
+        preload.push(before);
+    }
+    let mut command = Command::new(&job.program[0]);
+    // Its loader would complain of the agent. (`agent/src/exec.rs` does the same for what a program executes.)
+    if !is_for_other_machine(&job.program[0]) {
+        command.env("LD_PRELOAD", preload);
+    }
+    command
+        .args(&job.program[1..])
+        .env(
+            SANITIZER_VARIABLE,
+            with_option(env::var_os(SANITIZER_VARIABLE)),
+        )
+        .env(pleat_wire::SOCKET_VARIABLE, socket)
+        .env_remove(pleat_wire::DEVICES_VARIABLE)
+        .env(
+            pleat_wire::ASK_FROM_VARIABLE,
+            ask_from(job.budget_bytes).to_string(),
+        );
+    if !companions.is_empty() {
+        let devices = companions.iter().map(|one| one.device().to_string());
+        let devices: Vec<String> = devices.collect();
+        command.env(pleat_wire::DEVICES_VARIABLE, devices.join(","));
+    }
+    if let Some(dir) = hidden_dir(companions)? {
+        command.current_dir(dir);
+    }
+    Ok(command)
+}
+
+/// The working directory, where something is mounted over it: the program is to be in what is seen there.
+fn hidden_dir(companions: &[Box<dyn Companion>]) -> Result<Option<PathBuf>, RunError> {
+    let Ok(dir) = env::current_dir() else {
+        return Ok(None);
+    };
+    let mut places = companions.iter().map(|companion| companion.place());
+    let Some(place) = places.find(|place| dir.starts_with(place)) else {
+        return Ok(None);
+    };
+    match dir.is_dir() {
+        true => Ok(Some(dir)),
+        false => Err(RunError::Mistake(format!(
+            "the working directory {} is not in what is mounted on {}; start from another directory",
+            dir.display(),
+            place.display()
+        ))),
+    }
+}
+
+/// Whether a program is in the format of another kind of machine than the agent, or of the same with shorter addresses.
+/// What cannot be told is none: the kernel will say what is wrong.
+fn is_for_other_machine(name: &OsStr) -> bool {
+    const MAGIC: &[u8] = b"\x7fELF";
+    const MACHINE: std::ops::Range<usize> = 18..20;
+    let head = |path: &Path| {
+        let mut head = [0; MACHINE.end];
+        // Anything else may do something when it is opened.
+        let file = File::open(path.is_file().then_some(path)?).ok()?;
+        file.read_exact_at(&mut head, 0).ok()?;
+        head.starts_with(MAGIC).then_some(head)
+    };
+    let own = head(Path::new("/proc/self/exe"));
+    let program = found(name).and_then(|path| head(&path));
+    let kind = |head: [u8; MACHINE.end]| (head[MAGIC.len()], [head[18], head[19]]);
+    program.is_some_and(|program| own.is_some_and(|own| kind(program) != kind(own)))
+}
+
+/// The file that is executed by this name.
+fn found(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(name.into());
+    }
+    let path = env::var_os("PATH")?;
+    let mut candidates = env::split_paths(&path).map(|directory| directory.join(name));
+    candidates.find(|candidate| candidate.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_told_by_the_head_of_their_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut head = [0; 64];
+        File::open("/proc/self/exe")
+            .unwrap()
+            .read_exact_at(&mut head, 0)
+            .unwrap();
+        let is_for_other = |bytes: &[u8]| {
+            let path = dir.path().join("program");
+            std::fs::write(&path, bytes).unwrap();
+            is_for_other_machine(path.as_os_str())
+        };
+        assert!(!is_for_other(&head));
+        assert!(!is_for_other(b"#!/bin/sh"));
+        let mut shorter = head;
+        shorter[4] = 1;
+        assert!(is_for_other(&shorter));
+        let mut strange = head;
+        strange[18] ^= 0xff;
+        assert!(is_for_other(&strange));
+        assert!(!is_for_other_machine(OsStr::new("sh")));
+        assert!(!is_for_other_machine(OsStr::new("no-such-program-here")));
+    }
+}
