@@ -136,7 +136,7 @@ fn a_program_with_shorter_addresses_runs_as_ever() {
         let complaint = outcome
             .stderr
             .lines()
-            .find(|line| !line.starts_with("pleat: small_blocks"));
+            .find(|line| !line.starts_with("pleat: cc_small_blocks"));
         assert_eq!(complaint, None, "{}", outcome.describe());
     }
     let preloads = twice.env("LD_PRELOAD", "libm.so.6").budget(Megabytes(200));

@@ -18,7 +18,7 @@
 //! - *CPUs are idle because somebody rests.* In the line stands only who wants a CPU all the time. One that runs and does
 //!   not want it any more leaves the line, and another runs instead.
 //! - *Somebody rests for good.* Turns end, whatever those whose turn it is do: also where one of them looks
-//!   all the time for what only one that rests can do.
+//!   all the time for what only one that rests can do. And where turns are over and begin anew, who has waited is first.
 //! - *A program that others wait for rests.* Only who has wanted a CPU nearly all of a second stands in the line, so a
 //!   server that sleeps between requests never rests. One that is busy without a break may; it cannot be told from a compiler.
 //! - *A signal finds nobody.* After one that ends, stops or interrupts a job nobody rests for a while.
@@ -90,6 +90,8 @@ struct Member {
     asleep: u32,
     pages: u64,
     place: Place,
+    /// It was made to rest, and has not had a whole turn since.
+    is_owed: bool,
 }
 
 /// Where a process stands.
@@ -114,7 +116,14 @@ impl Member {
             asleep: 0,
             pages: 0,
             place: Place::Free,
+            is_owed: false,
         }
+    }
+
+    /// It rests from now on, whose turn it has not been.
+    fn make_rest(&mut self, now: Instant) {
+        self.place = Place::Rests(now);
+        self.is_owed = true;
     }
 
     fn note(&mut self, seen: &Seen) {
@@ -200,12 +209,12 @@ impl LoadControl {
         }
         let fits = self.fits(known_pages);
         for member in &mut self.members {
-            member.place = match member.place {
-                _ if fits => Place::Free,
-                Place::Runs(_) if member.asleep >= ASLEEP_LOOKS => Place::Free,
-                Place::Free if member.is_steady() => Place::Rests(now),
-                place => place,
-            };
+            match member.place {
+                _ if fits => member.place = Place::Free,
+                Place::Runs(_) if member.asleep >= ASLEEP_LOOKS => member.place = Place::Free,
+                Place::Free if member.is_steady() => member.make_rest(now),
+                _ => {}
+            }
         }
         self.end_turn(now);
         self.begin_turns(now)
@@ -237,17 +246,23 @@ impl LoadControl {
         self.thrashing >= LOOKS_MIN && known_pages > self.budget_pages && steady.count() >= 2
     }
 
-    /// Turns begin: all that are steady stand in line, those with most in memory first.
+    /// Turns begin: all that are steady stand in line, those with most in memory first. But before them those that turns
+    /// before have left waiting: turns are over, too, when a CPU is idle for a moment, and begin again a moment later. Who had all
+    /// the memory then would always be first, and the others would rest for good.
     fn line_up(&mut self, now: Instant) -> u64 {
         self.members
-            .sort_by_key(|member| std::cmp::Reverse(member.pages));
+            .sort_by_key(|member| std::cmp::Reverse((member.is_owed, member.pages)));
         for member in &mut self.members {
             member.place = match member.is_steady() {
                 true => Place::Rests(now),
                 false => Place::Free,
             };
         }
-        self.begin_turns(now)
+        let turns = self.begin_turns(now);
+        for member in &mut self.members {
+            member.is_owed |= matches!(member.place, Place::Rests(_));
+        }
+        turns
     }
 
     /// Who has had its turn goes to the end of the line, one after the other.
@@ -258,6 +273,7 @@ impl LoadControl {
         };
         if now - since >= turn && now - self.changed >= turn / 2 / count {
             self.members[index].place = Place::Rests(now);
+            self.members[index].is_owed = false;
         }
     }
 

@@ -111,6 +111,24 @@ fn turns_end_and_nobody_rests_for_longer_than_is_said() {
     }
 }
 
+/// Two that nearly fill the CPUs: when the turn of one ends the other leaves a little idle, both run, and turns begin anew.
+#[test]
+fn whose_turn_it_is_does_not_begin_anew_with_who_has_had_one() {
+    for wants in [[1.8, 1.73], [1.73, 1.8], [1.73, 1.73], [1.8, 1.8]] {
+        let mut job = Job::thrashing(2);
+        job.control.budget_pages = 11_000;
+        job.wants = wants.map(|cpus| (cpus, 1.1)).to_vec();
+        let mut ran = [0u32; 2];
+        for _ in 0..1200 {
+            job.look();
+            let rests = |id| job.control.rests(SpaceId(id));
+            (0..2).for_each(|id| ran[id as usize] += u32::from(!rests(id)));
+        }
+        let (least, most) = (ran.iter().min().unwrap(), ran.iter().max().unwrap());
+        assert!(most - least < 120, "{wants:?}: {ran:?}");
+    }
+}
+
 #[test]
 fn with_little_memory_turns_are_short() {
     let mut job = Job::thrashing(4);
