@@ -13,6 +13,9 @@
     /* advice.c */                                                                        \
     X(dontneed) X(mfree) X(hugep) X(dontfork) X(wipeonfork) X(keeponfork) X(mergeable)    \
     X(populate) X(mappopulate) X(guard) X(cold) X(mlock) X(mlockall) X(mincore)           \
+    /* states.c */                                                                        \
+    X(freeraw) X(dontneedlocked) X(collapse) X(foreignadvice) X(mseal) X(pkeys)           \
+    X(softdirty) X(clearrefs) X(vmaname) X(mbind) X(droppable)                            \
     /* layout.c */                                                                        \
     X(mremap) X(dontunmap) X(protnone) X(reserve) X(brk) X(fixedover) X(stackdeep)        \
     X(rlimitas) X(storm) X(mrstorm) X(protstorm)                                          \
