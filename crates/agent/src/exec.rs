@@ -20,7 +20,7 @@ use crate::stubs::Registers;
 use core::ffi::{c_char, CStr};
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use pleat_wire::{ADDED_VARIABLE, ASK_FROM_VARIABLE, DEVICES_VARIABLE, SOCKET_VARIABLE};
+use pleat_wire::{elf, ADDED_VARIABLE, ASK_FROM_VARIABLE, DEVICES_VARIABLE, SOCKET_VARIABLE};
 use syscalls::Sysno;
 
 const PRELOAD: &str = "LD_PRELOAD";
@@ -409,13 +409,11 @@ impl Program {
     /// Whether it is in the format of another kind of machine, or of the same with shorter addresses. What cannot be
     /// told is none: the kernel will say what is wrong.
     fn is_of_another_machine(&self) -> bool {
-        let mut head = [0u8; 20];
+        let mut head = [0u8; elf::HEAD];
         if !self.is_file() || self.read(&mut head) != Ok(head.len()) {
             return false;
         }
-        let is_elf = head.starts_with(b"\x7fELF");
-        let machine = u16::from_le_bytes([head[18], head[19]]);
-        is_elf && (head[4] != ELFCLASS64 || machine != EM_X86_64)
+        elf::kind(&head).is_some_and(|kind| kind != (ELFCLASS64, EM_X86_64))
     }
 
     /// Anything else may do something when it is opened.

@@ -3,6 +3,7 @@
 use crate::companion::Companion;
 use crate::job::{Job, RunError};
 use crate::supervisor::mappings::ask_from;
+use pleat_wire::elf;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -91,19 +92,18 @@ fn hidden_dir(companions: &[Box<dyn Companion>]) -> Result<Option<PathBuf>, RunE
 /// Whether a program is in the format of another kind of machine than the agent, or of the same with shorter addresses.
 /// What cannot be told is none: the kernel will say what is wrong.
 fn is_for_other_machine(name: &OsStr) -> bool {
-    const MAGIC: &[u8] = b"\x7fELF";
-    const MACHINE: std::ops::Range<usize> = 18..20;
-    let head = |path: &Path| {
-        let mut head = [0; MACHINE.end];
+    let kind = |path: &Path| {
+        let mut head = [0; elf::HEAD];
         // Anything else may do something when it is opened.
         let file = File::open(path.is_file().then_some(path)?).ok()?;
         file.read_exact_at(&mut head, 0).ok()?;
-        head.starts_with(MAGIC).then_some(head)
+        elf::kind(&head)
     };
-    let own = head(Path::new("/proc/self/exe"));
-    let program = found(name).and_then(|path| head(&path));
-    let kind = |head: [u8; MACHINE.end]| (head[MAGIC.len()], [head[18], head[19]]);
-    program.is_some_and(|program| own.is_some_and(|own| kind(program) != kind(own)))
+    let program = found(name).and_then(|path| kind(&path));
+    program.is_some_and(|program| {
+        let own = kind(Path::new("/proc/self/exe"));
+        own.is_some_and(|own| own != program)
+    })
 }
 
 /// The file that is executed by this name.

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod control;
+pub mod elf;
 pub mod helper;
 pub mod message;
 pub mod uffd;
