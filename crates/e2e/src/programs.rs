@@ -88,6 +88,12 @@ impl Machine {
         self.compiled(&BUILT, "hostile", &[self.program("hostile.c")])
     }
 
+    /// The program that slows another's first thread down, as [`Machine::torture`].
+    pub fn slow(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "slow", &[self.program("slow.c")])
+    }
+
     /// The program that forbids itself things, as [`Machine::torture`].
     pub fn shut_in(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();

@@ -1,6 +1,8 @@
 //! System calls on pages that are away, each by a tester that checks itself (tests/programs/calls), inside the hard
 //! limit.
 
+use std::process::{Command, Stdio};
+
 use pleat_e2e::{Machine, Megabytes};
 
 /// The testers have 48 MB pushed through it, and 8 or 16 that they look at.
@@ -95,6 +97,7 @@ call_tests! {
     forks_without_handlers_are_followed: "underfork",
     many_children_find_everything: "forkpress",
     children_of_children_find_everything: "nestfork",
+    children_may_map_memory_at_once: "bornmaps",
     any_thread_may_execute: "execthread",
     a_daemon_finds_everything: "daemonize",
     an_abort_ends_the_process: "coredump",
@@ -117,4 +120,26 @@ fn every_tester_is_run_here() {
         return;
     };
     machine.job(calls).arg("list").run().expect_lines(COVERED);
+}
+
+/// The supervisor's first thread rests after each message, so others see what it was about to do undone.
+#[test]
+fn children_wait_for_a_slow_supervisor() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let (Some(calls), Some(slow)) = (machine.calls(), machine.slow()) else {
+        return;
+    };
+    for test in ["bornmaps", "forkpress", "nestfork", "wipeonfork"] {
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(&slow).arg("20").arg(machine.pleat());
+        command.args(["run", "--memory", &BUDGET.to_string(), "--"]);
+        let output = command.arg(&calls).arg(test).stdin(Stdio::null()).output();
+        let output = output.expect("timeout is installed");
+        let (said, told) = (&output.stdout, &output.stderr);
+        let (said, told) = (String::from_utf8_lossy(said), String::from_utf8_lossy(told));
+        assert!(output.status.success(), "{test}: {said}{told}");
+        assert_eq!(said, format!("ok {test}\n"), "{told}");
+    }
 }

@@ -27,7 +27,7 @@
     X(itimer) X(rawexit) X(lastthread)                                                    \
     /* processes.c */                                                                     \
     X(vfork) X(clonevm) X(clonevmfiles) X(rawfork) X(underfork) X(forkpress) X(nestfork)  \
-    X(execthread) X(daemonize) X(coredump) X(ptracepeek)                                  \
+    X(bornmaps) X(execthread) X(daemonize) X(coredump) X(ptracepeek)                                  \
     /* rights.c */                                                                        \
     X(setuid) X(setuidearly) X(seteuid) X(nodump) X(nnp) X(seccompstrict) X(ownuffd)
 

@@ -108,6 +108,32 @@ void call_forkpress(void) {
     expect(r, 1, "in the parent");
 }
 
+static void *fill_own(void *argument) {
+    struct region own = filled_region(PAGES, 2);
+    press();
+    press();
+    expect(own, 2, "the child's own");
+    return argument;
+}
+
+/* Children that map memory, in a thread's stack and otherwise, and need more than there is, from their first instruction
+ * on. */
+void call_bornmaps(void) {
+    struct region r = away(1);
+    for (int i = 0; i < 5; i++) {
+        pid_t child = fork();
+        must(child >= 0);
+        if (child == 0) {
+            pthread_t thread;
+            must(pthread_create(&thread, NULL, fill_own, NULL) == 0);
+            must(pthread_join(thread, NULL) == 0);
+            expect(r, 1, "the parent's");
+            _exit(0);
+        }
+        reap(child, "a child");
+    }
+}
+
 static void nest(struct region r, int depth) {
     if (depth > 0) {
         pid_t child = fork();

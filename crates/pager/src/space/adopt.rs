@@ -40,14 +40,16 @@ impl Space {
     /// present is either alive, or its end will be reported by an event that is still to be read.
     /// (MADV_DONTNEED on a mapping that is not registered yet holds the mapping's lock until it is
     /// done, and registering takes that lock.)
+    ///
+    /// Nothing is, as long as it is not known which memory is the agent's, or what a fork has left out: a look follows
+    /// when it is.
     pub(super) fn adopt_new_mappings(&mut self) -> Result<(), Ended> {
+        if self.agent.is_none() || self.newborn.is_some() {
+            return Ok(());
+        }
         // So that ranges unmapped before are known as such.
         self.gather()?;
         self.work()?;
-        if pending(&self.link.uffd).is_ok() {
-            // Every fork that has begun was followed.
-            self.unsettled.clear();
-        }
         let pid = self.link.pid.load(Ordering::Acquire);
         for Fresh {
             start,
@@ -61,7 +63,6 @@ impl Space {
             self.shared.meters.registered_mappings.add(1);
             cut(&mut self.registered, start, end);
             self.registered.insert(start, end);
-            self.unsettled.push((start, end));
             self.guard(start, end)?;
             if is_new {
                 self.adopt(pid, start, adopted_end);

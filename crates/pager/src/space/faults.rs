@@ -148,10 +148,6 @@ impl Space {
                 self.hold_commands();
                 self.answer(fault)?;
             }
-            Some(Doorbell::Born) => {
-                self.look_at_newborn()?;
-                self.answer(fault)?;
-            }
             _ => self.answer(fault)?,
         }
         Ok(())
@@ -242,7 +238,8 @@ impl Space {
         if let Some(doorbell) = self.doorbell(fault.page) {
             let later = match doorbell {
                 Doorbell::Fork => self.prepare_fork(fault),
-                Doorbell::Mapping | Doorbell::Forked | Doorbell::Born | Doorbell::Grown => None,
+                Doorbell::Born => self.look_at_newborn(fault)?,
+                Doorbell::Mapping | Doorbell::Forked | Doorbell::Grown => None,
             };
             return match later {
                 Some(why) => Ok(Some(why)),

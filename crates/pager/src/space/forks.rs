@@ -1,8 +1,6 @@
 //! Forks: getting ready for one that is announced, following one that happened, and what is special
 //! about a child's first faults.
 
-use super::adopt::covered;
-use super::events::cut;
 use super::faults::{Fault, Later};
 use super::misconduct::condemn_child;
 use super::newborn::Newborn;
@@ -12,10 +10,10 @@ use crate::shared::{lock, Link};
 use pleat_sys::process::Bell;
 use pleat_sys::random::bits128;
 use pleat_sys::uffd::{FillError, Uffd};
-use pleat_types::{PageRange, PAGE_SIZE};
+use pleat_types::PAGE_SIZE;
 use pleat_wire::message::Token;
 use pleat_wire::uffd::Message;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -75,25 +73,6 @@ impl Forks {
     }
 }
 
-/// Registers a range, and answers the parts of it that are refused. Most are registered already, which is no error.
-fn refused(uffd: &Uffd, start: u64, end: u64) -> Vec<(u64, u64)> {
-    let page = PAGE_SIZE as u64;
-    let mut parts = vec![(start, end)];
-    let mut refused = Vec::new();
-    while let Some((start, end)) = parts.pop() {
-        if uffd.register(start, end - start).is_ok() {
-            continue;
-        }
-        let middle = start + (end - start) / page / 2 * page;
-        if middle == start || uffd.is_dead() {
-            refused.push((start, end));
-        } else {
-            parts.extend([(start, middle), (middle, end)]);
-        }
-    }
-    refused
-}
-
 impl Space {
     /// The program waits to fork. Pages just being taken away must have arrived before, and what both
     /// will share is protected. `Some` while it has to wait.
@@ -148,14 +127,12 @@ impl Space {
         let link = Arc::new(link);
         lock(&self.shared.claims).insert(token, link.clone());
         let run_max = (self.pages.len() / PAGE_SIZE) as u32;
-        let registered = self.pass_on_registration(&link);
+        let registered = self.registered.clone();
         self.protect_after_fork(&link);
         let is_protected = self.link.is_protected.load(Ordering::Acquire);
         link.is_protected.store(is_protected, Ordering::Release);
         let mut space = Space::new(self.shared.clone(), link, run_max, registered);
         space.newborn = Some(Newborn { maybe_wiped });
-        // It may have forked before that was registered in it.
-        space.unsettled = self.unsettled.clone();
         lock(&space.link.take).hold();
         space.beacon = self.beacon;
         space.origins = self.origins.clone();
@@ -165,26 +142,6 @@ impl Space {
         }
         space.start();
         Ok(())
-    }
-
-    /// Registers in a child what its parent has registered only since it was forked, and answers what is registered there.
-    ///
-    /// The kernel copies registrations when it copies the mappings; the event comes later. What was registered, and
-    /// its pages adopted, in between is the parent's alone, while the engine gives the child all of the parent's pages. Taken
-    /// there, a page would read as zeros ever after, without a fault.
-    fn pass_on_registration(&self, child: &Link) -> BTreeMap<u64, u64> {
-        let mut registered = self.registered.clone();
-        for &(start, end) in &self.unsettled {
-            for (start, end) in covered(&self.registered, start, end) {
-                for (start, end) in refused(&child.uffd, start, end) {
-                    // The child runs by now, and has unmapped this or mapped something else there.
-                    cut(&mut registered, start, end);
-                    let range = PageRange::of_addresses(start, end);
-                    self.shared.engine().forget(child.id, range);
-                }
-            }
-        }
-        registered
     }
 
     /// Pages shared with a child become two when either writes to them, and the kernel tells nobody.

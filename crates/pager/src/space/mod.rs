@@ -92,8 +92,6 @@ pub struct Space {
     sleepers: Sleepers,
     /// Address ranges known to be registered, start to end.
     registered: BTreeMap<u64, u64>,
-    /// Of these, what a fork may not have passed on that began before they were, and that is not known yet.
-    unsettled: Vec<(u64, u64)>,
     /// Write-protected pages of zeros, start to end; the engine learns of them at their first write.
     zeros: BTreeMap<u64, u64>,
     press: Press,
@@ -171,7 +169,6 @@ impl Space {
             deferred: Vec::new(),
             sleepers: Sleepers::default(),
             registered,
-            unsettled: Vec::new(),
             zeros: BTreeMap::new(),
             press,
             plan: FillPlan::default(),
@@ -299,6 +296,7 @@ impl Space {
         }
         if let Some(agent) = mail.agent {
             self.beacon = Some(agent.beacon);
+            self.drop_agents(agent.own);
             self.agent = Some(agent.clone());
             lock(&self.link.take).agent = Some(agent);
         }

@@ -4,11 +4,18 @@
 //! MADV_DONTFORK are not there, those under MADV_WIPEONFORK are empty. No event tells of either, and both can
 //! be changed by the child as soon as it runs. So the child's fork handler rings when its agent is ready, and
 //! waits: its mappings are as the fork made them, and nothing is taken from it until they have been looked at.
+//!
+//! Nor does every mapping at a place where the parent has a registered one have to be registered: the parent may have
+//! registered its own only since the kernel copied the mappings, and where it has one under MADV_DONTFORK, something new can be
+//! here. That too is asked of the kernel then.
 
+use super::adopt::covered;
 use super::faults::{Fault, Later};
 use super::{Ended, Space};
-use pleat_sys::procfs;
-use pleat_types::PageRange;
+use crate::shared::lock;
+use pleat_sys::procfs::{self, Mapping};
+use pleat_sys::uffd::FillError;
+use pleat_types::{PageRange, PAGE_SIZE};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -26,21 +33,71 @@ pub(super) struct Newborn {
 }
 
 impl Space {
-    /// The child's program is about to run.
-    pub(super) fn look_at_newborn(&mut self) -> Result<(), Ended> {
-        let Some(newborn) = self.newborn.take() else {
-            return Ok(());
+    /// The child's program is about to run. `Some` while it has to wait.
+    ///
+    /// It waits for its agent to be known here, which that itself does not wait for: what the program maps meanwhile, and
+    /// the agent's own memory, could not be told apart. (Registered like the program's, the agent's stack was taken away
+    /// from under it, with the lock in its hand.)
+    pub(super) fn look_at_newborn(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+        let Some(newborn) = &self.newborn else {
+            return Ok(None);
         };
+        // Where there is no agent, something else than a fork handler has touched this page.
+        if self.agent.is_none() && fault.since.elapsed() < NAMELESS {
+            return Ok(Some(Later::Leaving));
+        }
+        let may_be_wiped = !newborn.maybe_wiped.is_empty();
         let pid = self.link.pid.load(Ordering::Acquire);
-        let looked = self
-            .drop_unmapped(pid)
-            .and_then(|()| match newborn.maybe_wiped.is_empty() {
-                true => Ok(()),
-                false => self.drop_wiped(pid),
-            });
-        looked.map_err(|error| self.cannot_look(&error))?;
+        let looked = procfs::maps(pid).and_then(|mappings| {
+            self.drop_unmapped(&mappings);
+            match may_be_wiped {
+                true => self.drop_wiped(pid).map(|()| mappings),
+                false => Ok(mappings),
+            }
+        });
+        let mappings = looked.map_err(|error| self.cannot_look(&error))?;
+        if let Err(FillError::EventPending) = self.drop_unregistered(&mappings) {
+            return Ok(Some(Later::Event));
+        }
+        self.newborn = None;
         self.hold_commands();
+        // What it has that its parent's space did not know. Nothing was registered before this look.
+        lock(&self.link.mail).rescan = true;
+        self.link.bell.ring();
+        Ok(None)
+    }
+
+    /// Forgets pages of the parent's in mappings that are not registered here. The engine has given the child all of the
+    /// parent's pages; what the child really has in these, copies of its own or something else, is in its page tables and
+    /// nowhere else, and is registered and adopted like any new mapping. (Taken away before that, a page would read as zeros
+    /// ever after, without a fault. Registered on the parent's word, something that the child itself has mapped there
+    /// since would read as the parent's pages.)
+    fn drop_unregistered(&mut self, mappings: &[Mapping]) -> Result<(), FillError> {
+        for &Mapping { start, end, .. } in mappings {
+            let known = covered(&self.registered, start, end);
+            let Some((first, _)) = known.first() else {
+                continue;
+            };
+            // A mapping is registered whole or not at all; where it is not, the kernel refuses this. Where it is, one page
+            // at most is write-protected no more, and becomes two without asking.
+            match self.link.uffd.protect(*first, PAGE_SIZE as u64, false) {
+                Ok(()) => continue,
+                Err(FillError::EventPending) => return Err(FillError::EventPending),
+                Err(_) => {
+                    self.unregister(start, end);
+                    self.never_had(start, end);
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// A forked child's agent has made its memory: what the parent has there is not the child's.
+    pub(super) fn drop_agents(&mut self, own: [(u64, u64); 2]) {
+        for (start, end) in own {
+            self.unregister(start, end);
+            self.never_had(start, end);
+        }
     }
 
     /// Where a child of this process may find pages wiped.
@@ -105,10 +162,9 @@ impl Space {
 
     /// What the parent had mapped but the child has not must not be taken for the child's later mappings at the
     /// same place.
-    fn drop_unmapped(&mut self, pid: i32) -> io::Result<()> {
-        let mappings = procfs::maps(pid)?;
+    fn drop_unmapped(&mut self, mappings: &[Mapping]) {
         let mut at = 0;
-        for mapping in &mappings {
+        for mapping in mappings {
             if mapping.start > at {
                 self.never_had(at, mapping.start);
             }
@@ -125,7 +181,6 @@ impl Space {
                 self.unregister(start, end);
             }
         }
-        Ok(())
     }
 
     fn drop_wiped(&mut self, pid: i32) -> io::Result<()> {
