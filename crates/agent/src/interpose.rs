@@ -3,15 +3,15 @@
 //! `pthread_create` and `thrd_create`, so that every thread's control block is known (see `threads`), and large stacks are
 //! managed before they are filled; and `madvise`:
 //! MADV_FREE becomes MADV_DONTNEED, because a freed page that is written again raises no fault and
-//! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks, and with
-//! MADV_GUARD_INSTALL what is away is given up. `mmap`,
+//! the supervisor would never learn that it is in use; MADV_WIPEONFORK is noted for forks; for guards see
+//! `guards`. `mmap`,
 //! so that large mappings are managed before they are filled: the kernel tells nobody of new ones; and
 //! so that large mappings of files become memory that can be folded (see `files`). `mremap`, for such a
 //! mapping cannot grow. `mprotect` and `pkey_mprotect`: memory that stands in for a file that is only read
 //! cannot become writable. These four and `munmap` also because the file may be mapped again in its place
 //! (see `frozen`).
 
-use crate::{area, files, frozen, growth, serve, start, symbols, threads};
+use crate::{area, files, frozen, growth, guards, serve, start, symbols, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use syscalls::Sysno;
@@ -355,6 +355,13 @@ unsafe fn protect(number: Sysno, arguments: [usize; 6]) -> c_int {
 /// As for the C library's.
 #[no_mangle]
 pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int {
+    if advice == guards::MADV_GUARD_INSTALL {
+        // SAFETY: the caller's range.
+        return match unsafe { guards::install(start as usize, len) } {
+            Ok(_) => 0,
+            Err(errno) => fail(errno),
+        };
+    }
     let (given, step) = match advice {
         libc::MADV_FREE if area::is_managed() => (libc::MADV_DONTNEED, len),
         libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => (advice, POPULATED_MAX),
@@ -377,27 +384,8 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
             break;
         }
     }
-    if advice == MADV_GUARD_INSTALL && area::is_managed() {
-        return settle_guards(start as usize, len);
-    }
     if advice == libc::MADV_WIPEONFORK {
         serve::note_wiped(start as usize, len);
-    }
-    0
-}
-
-/// Linux 6.13.
-const MADV_GUARD_INSTALL: c_int = 102;
-
-/// Guards have just been put in place, and the kernel told nobody: what is away there would come back once they are
-/// removed, and a page that comes along with its neighbour takes a guard's place. Giving the range up raises an event, by
-/// which the supervisor forgets what is away; guards stay, and those that were lost until then are put back.
-fn settle_guards(start: usize, len: usize) -> c_int {
-    for advice in [libc::MADV_DONTNEED, MADV_GUARD_INSTALL] {
-        // SAFETY: the caller has asked for guards, so nothing there is of use to it.
-        if let Err(errno) = unsafe { crate::raw::advise(start, len, advice) } {
-            return fail(errno);
-        }
     }
     0
 }

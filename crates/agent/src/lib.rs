@@ -15,10 +15,12 @@
 mod area;
 mod bytes;
 mod credentials;
+mod direct;
 mod exec;
 mod files;
 mod frozen;
 mod growth;
+mod guards;
 mod interpose;
 mod locks;
 mod patch;

@@ -5,7 +5,8 @@
 //! lists them, and those two and the ring are left out. Each is locked first without its pages (`MLOCK_ONFAULT`), so that an
 //! error is one of limits; then its pages are fetched, and as in mlockall it is no error where that cannot be.
 //!
-//! A program that makes the system call itself does not come by here.
+//! A program that makes the system call by `syscall` comes by here, too (`direct`); one that has the instruction in its own text
+//! does not.
 
 use crate::raw::{self, Errno};
 use crate::{area, serve, start, symbols};

@@ -1,6 +1,7 @@
 //! Standing in front of system calls that the C library makes for itself.
 //!
-//! malloc's calls of brk and mmap, and the execve of system(3) and posix_spawn(3), do not go through the symbol table.
+//! malloc's calls of brk and mmap, the madvise by which stacks get guards, and the execve of system(3) and posix_spawn(3), do
+//! not go through the symbol table.
 //! In the library's text each of them is `mov $number,%eax; syscall`, seven bytes. The constructor puts a jump to a stub
 //! of ours there (`stubs.rs`), which does what the two instructions did, and jumps back behind them. So nothing
 //! that is overwritten has to be moved elsewhere, and no instruction has to be decoded.
@@ -11,7 +12,7 @@
 //! ```
 //!
 //! Where anything is not as expected the library stays as it is, and so does what it does: growth is found by
-//! looking, and an exec without the agent in its environment runs unmanaged.
+//! looking, guards of stacks go unseen, and an exec without the agent in its environment runs unmanaged.
 //!
 //! The bytes are written through `/proc/self/mem`. That needs no change of protection that could fail half way, and a
 //! kernel or policy that forbids it says so before anything has changed. The page becomes this process's own.
@@ -45,6 +46,7 @@ pub fn install() -> bool {
     stubs::GROWTH.iter().for_each(|stub| {
         is_placed(stub);
     });
+    is_placed(&stubs::ADVICE);
     // All of them are tried.
     let placed = stubs::EXEC.iter().filter(|stub| is_placed(stub)).count();
     raw::close(memory);

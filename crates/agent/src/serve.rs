@@ -4,7 +4,7 @@ use crate::area::{self, Area};
 use crate::credentials::{self, Rights};
 use crate::prepare::{self, Given, Tools};
 use crate::raw::{self, Errno};
-use crate::{frozen, growth, take};
+use crate::{frozen, growth, guards, take};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pleat_wire::control::{self, Control, WIPED_MAX};
 use pleat_wire::message::{
@@ -68,6 +68,16 @@ pub fn note_wiped(start: usize, len: usize) {
     publish_wiped();
 }
 
+/// Has the supervisor know whether there may be guards.
+pub fn publish_guards() {
+    let control = CONTROL.load(Ordering::Acquire) as *const Control;
+    // SAFETY: as below.
+    if let Some(control) = unsafe { control.as_ref() } {
+        let used = u32::from(guards::are_used());
+        control.guards_used.store(used, Ordering::Release);
+    }
+}
+
 fn publish_wiped() {
     let control = CONTROL.load(Ordering::Acquire) as *const Control;
     if control.is_null() {
@@ -89,6 +99,7 @@ pub fn note_control(control: *const Control, frames: usize) {
     CONTROL_END.store(control as usize + (1 + frames) * PAGE, Ordering::Release);
     CONTROL.store(control as usize, Ordering::Release);
     publish_wiped();
+    publish_guards();
 }
 
 /// Where the control page and the ring are, as `(start, end)`; nothing while there are none.

@@ -9,7 +9,7 @@
 //! handler; in a child of vfork, whose memory is its parent's; in a child of fork that has no agent yet. So they use no
 //! lock, no errno, no malloc, and nothing of the C library.
 
-use crate::{exec, growth};
+use crate::{exec, growth, guards};
 use core::arch::naked_asm;
 use core::ffi::CStr;
 use core::sync::atomic::AtomicUsize;
@@ -60,6 +60,14 @@ pub static GROWTH: [Stub; 2] = [
         entry: mmap,
     },
 ];
+
+/// By which it puts guards at the ends of stacks.
+pub static ADVICE: Stub = Stub {
+    function: c"madvise",
+    number: libc::SYS_madvise as u32,
+    back: &MADVISE_BACK,
+    entry: madvise,
+};
 
 /// Calls by which it executes another program. All others of that family come to these.
 pub static EXEC: [Stub; 3] = [
@@ -182,6 +190,7 @@ macro_rules! instead {
 
 after!(brk, BRK_BACK, growth::after_brk, libc::SYS_brk);
 after!(mmap, MMAP_BACK, growth::after_mmap, libc::SYS_mmap);
+instead!(madvise, MADVISE_BACK, guards::madvise);
 instead!(execve, EXECVE_BACK, exec::execve);
 instead!(execveat, EXECVEAT_BACK, exec::execveat);
 instead!(fexecve, FEXECVE_BACK, exec::execveat);

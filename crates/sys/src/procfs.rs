@@ -21,7 +21,7 @@ pub use maps::{
     MapsReader,
 };
 pub use memory::{rollup, MinorFaults, Rollup, Statm, StatmReader};
-pub use pagemap::{present_anon_runs, zero_page_runs};
+pub use pagemap::{present_anon_runs, zero_page_runs, PageTable};
 pub use process::{
     descendants, exe, is_thread_of, last_cpu_of_thread, limits, parent, real_uid, seccomp_filters,
     shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread, CpuTimeReader,

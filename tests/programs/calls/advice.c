@@ -1,8 +1,10 @@
 /* What a program says about its memory: given up, wiped in children, locked, huge, guarded. */
 #include "calls.h"
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -134,6 +136,72 @@ void call_guard(void) {
     expect_pages(page_at(r, 2 * QUARTER), 2 * QUARTER, 2 * QUARTER, 1, "behind the guards");
 }
 
+/* A way to advise that is not the program's madvise. */
+typedef int (*advise_t)(void *, size_t, int);
+
+static int advise_by_number(void *start, size_t len, int advice) {
+    return syscall(SYS_madvise, start, len, advice);
+}
+
+/* Every 16th page of memory that is away, of memory that nobody has touched, and of stacks as the C library makes them from
+ * 2.42 on: nothing that comes along with another page takes a guard's place. */
+static void guard_by(advise_t way) {
+    enum { STRIDE = 16, STACKS = 8 };
+    struct region r = away(1), fresh = map_region(PAGES);
+    unsigned char *stacks[STACKS];
+    for (size_t i = 0; i < PAGES; i += STRIDE) {
+        if (way(page_at(r, i), PAGE, MADV_GUARD_INSTALL) != 0)
+            skip("the kernel has no guards (%s)", strerror(errno));
+        must(way(page_at(fresh, i), PAGE, MADV_GUARD_INSTALL) == 0);
+    }
+    for (int i = 0; i < STACKS; i++) {
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK;
+        stacks[i] = mmap(NULL, MB, PROT_READ | PROT_WRITE, flags, -1, 0);
+        must(stacks[i] != MAP_FAILED);
+        must(way(stacks[i], PAGE, MADV_GUARD_INSTALL) == 0);
+    }
+    press();
+    for (size_t i = 0; i < PAGES; i++) {
+        if (i % STRIDE == 0)
+            continue;
+        expect_pages(page_at(r, i), i, 1, 1, "beside a guard");
+        fill_pages(page_at(fresh, i), i, 1, 2);
+    }
+    for (int i = 0; i < STACKS; i++)
+        expect_zeros(stacks[i] + PAGE, MB / PAGE - 1, "a stack");
+    for (size_t i = 0; i < PAGES; i += STRIDE) {
+        must(signal_of_reading(page_at(r, i)) == SIGSEGV);
+        must(signal_of_reading(page_at(fresh, i)) == SIGSEGV);
+    }
+    for (int i = 0; i < STACKS; i++)
+        must(signal_of_reading(stacks[i]) == SIGSEGV);
+    must(way(r.base, PAGES * PAGE, MADV_GUARD_REMOVE) == 0);
+    for (size_t i = 0; i < PAGES; i += STRIDE)
+        expect_zeros(page_at(r, i), 1, "a guard removed");
+    press();
+    for (size_t i = 1; i < PAGES; i += STRIDE) {
+        expect_pages(page_at(r, i), i, STRIDE - 1, 1, "between guards");
+        expect_pages(page_at(fresh, i), i, STRIDE - 1, 2, "between guards, and new");
+    }
+}
+
+void call_guards(void) {
+    guard_by(madvise);
+}
+
+void call_guardsraw(void) {
+    guard_by(advise_by_number);
+}
+
+/* As the C library calls it: past whoever stands in front of it. */
+void call_guardsinner(void) {
+    void *library = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    must(library != NULL);
+    advise_t inner = (advise_t)dlsym(library, "madvise");
+    must(inner != NULL);
+    guard_by(inner);
+}
+
 void call_cold(void) {
     struct region r = filled_region(PAGES, 1);
     (void)advise(r, 0, PAGES, MADV_COLD);
@@ -160,6 +228,8 @@ void call_mlockall(void) {
     relieve();
     must(mlockall(0) != 0 && errno == EINVAL);
     must(mlockall(MCL_CURRENT) == 0 || errno == EPERM || errno == ENOMEM);
+    must(syscall(SYS_mlockall, 0) == -1 && errno == EINVAL);
+    must(syscall(SYS_mlockall, MCL_CURRENT) == 0 || errno == EPERM || errno == ENOMEM);
     expect(r, 1, "all locked");
     must(mlockall(MCL_CURRENT | MCL_FUTURE) == 0 || errno == EPERM || errno == ENOMEM);
     struct region more = filled_region(PAGES, 2);

@@ -12,7 +12,8 @@
 #define CALLS(X)                                                                          \
     /* advice.c */                                                                        \
     X(dontneed) X(mfree) X(hugep) X(dontfork) X(wipeonfork) X(keeponfork) X(mergeable)    \
-    X(populate) X(mappopulate) X(guard) X(cold) X(mlock) X(mlockall) X(mincore)           \
+    X(populate) X(mappopulate) X(guard) X(guards)      \
+    X(guardsraw) X(guardsinner) X(cold) X(mlock) X(mlockall) X(mincore)           \
     /* states.c */                                                                        \
     X(freeraw) X(dontneedlocked) X(collapse) X(foreignadvice) X(mseal) X(pkeys)           \
     X(softdirty) X(clearrefs) X(vmaname) X(mbind) X(droppable)                            \

@@ -283,6 +283,7 @@ impl Space {
         self.clock.lap(FaultPart::Lookup);
         let result = match answer {
             FaultAnswer::Fill => {
+                self.cut_run_at_guards(fault.page);
                 if let Some(part) = self.part_of_plan(fault.page) {
                     self.fill_from_file(fault, &part)
                 } else {

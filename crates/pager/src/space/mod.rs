@@ -31,6 +31,7 @@ mod events;
 mod faults;
 pub(crate) mod files;
 mod forks;
+mod guards;
 mod lost;
 mod misconduct;
 mod neighbours;
@@ -59,6 +60,7 @@ use origins::Origins;
 use pleat_backing::Fingerprint;
 use pleat_engine::{FillPlan, BLOCK_PAGES};
 use pleat_sys::process::{hurry, own_thread, readable, relax, relax_like, signal, wait};
+use pleat_sys::procfs::PageTable;
 use pleat_types::{PageNo, PAGE_SIZE};
 use pleat_wire::uffd::Message;
 use reads::Reads;
@@ -141,6 +143,8 @@ pub struct Space {
     /// The beacon page: the agent's, or, before there is one in a forked child, the parent's, where
     /// the child's agent looks for the name of its space.
     beacon: Option<PageNo>,
+    /// Its page table, once it was looked at for guards.
+    page_table: Option<PageTable>,
 }
 
 /// The space's thread has nothing left to do.
@@ -196,6 +200,7 @@ impl Space {
             given_up: None,
             newborn: None,
             beacon: None,
+            page_table: None,
         }
     }
 

@@ -20,6 +20,11 @@ impl Space {
             };
             copy_staged(&self.shared, &self.plan, &mut self.pages);
             drop(engine);
+            let free = self.free_of_guards(first, self.plan.items.len());
+            if free == 0 {
+                return Ok(());
+            }
+            self.plan.items.truncate(free);
             self.unfold_plan(first)?;
             let count = self.plan.items.len();
             let bytes = &self.pages[..count * PAGE_SIZE];

@@ -134,6 +134,7 @@ impl Space {
         if !self.plan_view(address, view, urgent) {
             return Ok(Some(Later::Memory));
         }
+        self.cut_run_at_guards(fault.page);
         self.clock.lap(FaultPart::Lookup);
         let source = match self.plan.items[0] {
             FillItem::File => self.read_view(view),

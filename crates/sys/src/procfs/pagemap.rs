@@ -61,6 +61,30 @@ struct PageRegion {
 const PAGEMAP_SCAN: u64 =
     3 << 30 | (size_of::<ScanArgument>() as u64) << 16 | (b'f' as u64) << 8 | 16;
 
+/// The page table of a process, to be looked at again and again.
+pub struct PageTable(File);
+
+impl PageTable {
+    /// Of this process. It stays that process's, also when its number is given to another.
+    ///
+    /// # Errors
+    /// It has ended, or may not be looked at.
+    pub fn open(pid: Pid) -> io::Result<PageTable> {
+        File::open(format!("/proc/{pid}/pagemap")).map(PageTable)
+    }
+
+    /// How many of `pages` pages from the address `start` on have nothing in the page table, in a row: no page, and none of
+    /// the kernel's marks, as guards and poison are.
+    ///
+    /// # Errors
+    /// EINVAL when the address is not a multiple of the page size.
+    pub fn free_run(&self, start: u64, pages: usize) -> io::Result<usize> {
+        let found = entries(&self.0, start, pages)?;
+        let free = found.iter().take_while(|entry| !is_somewhere(**entry));
+        Ok(free.count())
+    }
+}
+
 /// Runs of anonymous private pages in `start..end` that are in memory, in order of address, adjacent
 /// ones joined. Pages that only read as zeros (never written) are left out; the fallback for kernels
 /// before 6.7 cannot tell and includes them.
@@ -299,6 +323,26 @@ mod tests {
         }
         let expected = vec![(0, 3), (10, 11), (20, 40), (63, 64)];
         assert_eq!(area.runs(), [expected.clone(), expected]);
+    }
+
+    #[test]
+    fn a_run_is_free_up_to_a_page_or_a_guard() {
+        const MADV_GUARD_INSTALL: i32 = 102;
+        let area = Area::new(16, libc::MAP_PRIVATE);
+        let table = PageTable::open(std::process::id() as Pid).unwrap();
+        let free = |from: u64| table.free_run(area.start + from * PAGE, (16 - from) as usize);
+        assert_eq!(free(0).unwrap(), 16);
+        area.write(10);
+        assert_eq!(free(0).unwrap(), 10);
+        assert_eq!(free(10).unwrap(), 0);
+        // SAFETY: a page of the test's own, which nobody touches.
+        let has_guards =
+            unsafe { libc::madvise(area.page(5).cast(), PAGE as usize, MADV_GUARD_INSTALL) == 0 };
+        if !has_guards {
+            return eprintln!("SKIP guards: the kernel has none");
+        }
+        assert_eq!(free(0).unwrap(), 5);
+        assert_eq!(free(6).unwrap(), 4);
     }
 
     #[test]

@@ -1,0 +1,65 @@
+//! `syscall`, which pleat stands in front of: a program that makes a call of `interpose` or `locks` by its number means the same.
+//!
+//! Everything else goes to the kernel as it would, by the shortest way: Rust programs wait for locks by it.
+
+use crate::{interpose, locks, symbols};
+use core::arch::naked_asm;
+
+/// As the C library's.
+///
+/// # Safety
+/// As for the C library's.
+#[no_mangle]
+#[unsafe(naked)]
+pub unsafe extern "C" fn syscall() {
+    naked_asm!(
+        "cmp rdi, {madvise}",
+        "je 2f",
+        "cmp rdi, {mlockall}",
+        "je 3f",
+        // The kernel takes the fourth argument in another register than functions do.
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 4f",
+        "ret",
+        "2:",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "sub rsp, 8",
+        "call {madvise_here}",
+        "jmp 5f",
+        "3:",
+        "mov rdi, rsi",
+        "sub rsp, 8",
+        "call {mlockall_here}",
+        "jmp 5f",
+        "4:",
+        "neg eax",
+        "mov edi, eax",
+        "sub rsp, 8",
+        "call {set_errno}",
+        "mov eax, -1",
+        // An int becomes the long that the caller gets.
+        "5:",
+        "add rsp, 8",
+        "cdqe",
+        "ret",
+        madvise = const libc::SYS_madvise,
+        mlockall = const libc::SYS_mlockall,
+        madvise_here = sym interpose::madvise,
+        mlockall_here = sym locks::mlockall,
+        set_errno = sym set_errno,
+    )
+}
+
+extern "C" fn set_errno(errno: i32) {
+    symbols::set_errno(errno);
+}

@@ -1,0 +1,60 @@
+//! Guards of the program's (MADV_GUARD_INSTALL, Linux 6.13), of which the kernel tells nobody.
+//!
+//! A guard is a mark in the page table. What was away there would come back once it is removed; and where a page is put in
+//! place that nobody has touched, because it lies beside one that was, it takes the guard's place.
+//! So whoever installs guards comes by here: the program by `madvise` or `syscall` (`interpose`), the C library, which puts
+//! one at the end of each thread's stack from 2.42 on, by its own system call (`patch`).
+
+use crate::area;
+use crate::raw::{self, Errno};
+use crate::serve;
+use crate::stubs::Registers;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Linux 6.13.
+pub const MADV_GUARD_INSTALL: i32 = 102;
+
+/// Whether this program, or a parent of it by fork, has ever asked for guards.
+static ARE_USED: AtomicBool = AtomicBool::new(false);
+
+/// Whether there may be guards.
+pub fn are_used() -> bool {
+    ARE_USED.load(Ordering::Acquire)
+}
+
+/// As the system call. From now on the supervisor looks before it fills pages beside one that is wanted.
+///
+/// Giving the range up raises an event, by which the supervisor forgets what is away; guards stay. It may have been
+/// filling pages when the first were installed, and not have known: what was lost until the event is put back.
+///
+/// Of managed memory only: elsewhere nothing is away, or is filled.
+///
+/// # Safety
+/// As for the system call.
+pub unsafe fn install(start: usize, len: usize) -> Result<usize, Errno> {
+    if !ARE_USED.swap(true, Ordering::AcqRel) {
+        serve::publish_guards();
+    }
+    // SAFETY: the caller has asked for guards, so nothing there is of use to it.
+    unsafe {
+        let done = raw::advise(start, len, MADV_GUARD_INSTALL)?;
+        if area::is_managed() {
+            raw::advise(start, len, libc::MADV_DONTNEED)?;
+            raw::advise(start, len, MADV_GUARD_INSTALL)?;
+        }
+        Ok(done)
+    }
+}
+
+/// In the place of the C library's system call: of `madvise`, whoever calls that past the symbol table.
+pub extern "C" fn madvise(registers: &Registers) -> isize {
+    let (start, len, advice) = (registers.rdi, registers.rsi, registers.rdx as i32);
+    // SAFETY: the caller's range and advice.
+    let answer = unsafe {
+        match advice {
+            MADV_GUARD_INSTALL => install(start, len),
+            _ => raw::advise(start, len, advice),
+        }
+    };
+    answer.map_or_else(|errno| -(errno as isize), |value| value as isize)
+}
