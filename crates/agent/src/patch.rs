@@ -15,7 +15,9 @@
 //! looking, guards of stacks go unseen, and an exec without the agent in its environment runs unmanaged.
 //!
 //! The bytes are written through `/proc/self/mem`. That needs no change of protection that could fail half way, and a
-//! kernel or policy that forbids it says so before anything has changed. The page becomes this process's own.
+//! kernel or policy that forbids it says so before anything has changed. The page becomes this process's own. Where the kernel
+//! lets nobody but a debugger write to text in that way (Linux 6.12 on, if so built: CONFIG_PROC_MEM_FORCE_PTRACE, as Debian's
+//! are after 13), a copy of the page is made elsewhere and moved there when it is ready, which the kernel does at one stroke.
 
 use crate::stubs::{self, Stub};
 use crate::{raw, symbols};
@@ -98,7 +100,8 @@ fn place(memory: c_int, function: &Function, stub: &Stub) -> bool {
     // Before anybody jumps there.
     stub.back.store(site + SITE, Ordering::Release);
     let mut after = [0u8; SITE];
-    write(memory, site, &jump) && read(memory, site, &mut after) && after == jump
+    let is_written = write(memory, site, &jump) || replace(site, &jump);
+    is_written && read(memory, site, &mut after) && after == jump
 }
 
 /// Where in a function's text its system call is: exactly one, with nothing that could be a jump into it.
@@ -156,9 +159,57 @@ fn write(memory: c_int, address: usize, bytes: &[u8]) -> bool {
     unsafe { raw::call(Sysno::pwrite64, arguments) == Ok(len) }
 }
 
+/// Puts a copy of the page in the place of a page of text, in which these bytes are others. `false`: it is as it was.
+fn replace(address: usize, bytes: &[u8]) -> bool {
+    let (page, offset) = (address / PAGE * PAGE, address % PAGE);
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let Ok(copy) = raw::map(PAGE, protection, flags, -1) else {
+        return false;
+    };
+    let executable = (libc::PROT_READ | libc::PROT_EXEC) as usize;
+    let moving = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
+    // SAFETY: `copy` is a page of ours, and the page of text is mapped and can be read (it was, by the caller, who has also
+    // found that the bytes are within one page). It is replaced whole, by one that means the same; see `write`.
+    unsafe {
+        core::ptr::copy_nonoverlapping(page as *const u8, copy as *mut u8, PAGE);
+        core::ptr::copy_nonoverlapping(bytes.as_ptr(), (copy + offset) as *mut u8, bytes.len());
+        let is_done = raw::call(Sysno::mprotect, [copy, PAGE, executable, 0, 0, 0]).is_ok()
+            && raw::call(Sysno::mremap, [copy, PAGE, PAGE, moving, page, 0]).is_ok();
+        if !is_done {
+            let _ = raw::call(Sysno::munmap, [copy, PAGE, 0, 0, 0, 0]);
+        }
+        is_done
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_of_text_is_replaced_by_one_with_other_bytes() {
+        let (readable, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        let text = raw::map(2 * PAGE, readable, flags, -1).unwrap();
+        // mov $1,%eax; ret, at the end of the first page and again behind it.
+        let code = [0xb8, 1, 0, 0, 0, 0xc3];
+        let at = text + PAGE - code.len();
+        // SAFETY: two pages of the test's own, which are made executable with the code in them.
+        let (first, second) = unsafe {
+            core::ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, code.len());
+            core::ptr::copy_nonoverlapping(code.as_ptr(), (text + PAGE) as *mut u8, code.len());
+            let executable = (libc::PROT_READ | libc::PROT_EXEC) as usize;
+            raw::call(Sysno::mprotect, [text, 2 * PAGE, executable, 0, 0, 0]).unwrap();
+            let function = |at| core::mem::transmute::<usize, extern "C" fn() -> i32>(at);
+            (function(at), function(text + PAGE))
+        };
+        assert_eq!((first(), second()), (1, 1));
+        assert!(replace(at + 1, &7i32.to_le_bytes()));
+        assert_eq!((first(), second()), (7, 1));
+    }
 
     const NUMBER: u32 = 12;
     const AT: usize = 30;
