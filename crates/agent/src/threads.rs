@@ -12,7 +12,9 @@ use pleat_wire::PAGE;
 /// Bytes after the thread pointer that may hold what the kernel writes: glibc's `struct pthread`
 /// with its robust list, thread id and rseq area.
 const BLOCK: usize = 4096;
-const SLOTS: usize = 16384;
+/// A megabyte, of which what is used has memory: enough for 49,000 threads at a time, two pages each. The C library maps new stacks
+/// where old ones were, so a program that has had more threads than that one after the other has not used more pages.
+const SLOTS: usize = 1 << 17;
 
 /// Page numbers in an open-addressing table; never removed, because stacks are reused.
 static PROTECTED: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
