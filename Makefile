@@ -2,6 +2,7 @@
 # make install    into PREFIX (default /usr/local), below DESTDIR if given
 # make demo       a real program at half the memory it needs, with and without pleat
 # make test       everything that CI runs
+# make kernels    Debian's kernels in QEMU, each with the testers of system calls: an hour without hardware virtualization
 # make soak       what takes longer: half an hour of programs that check their memory, java and node with 300 MB
 
 PREFIX ?= /usr/local
@@ -9,7 +10,7 @@ CARGO ?= cargo
 CC ?= cc
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: build install uninstall demo test lint unit fuzz e2e soak soak-short tools fuzz-tools clean
+.PHONY: build install uninstall demo test lint unit fuzz e2e soak soak-short kernels tools fuzz-tools clean
 
 build: tools
 	$(CARGO) build --release
@@ -66,6 +67,10 @@ soak: build
 # The same for two minutes; where its programs are missing it says so and is skipped (77).
 soak-short: build
 	soak/soak.sh 2 $(RELEASE)/pleat || [ $$? = 77 ]
+
+# On kernels that this machine does not have (docs/kernels.md).
+kernels: build
+	tests/kernels.sh $(RELEASE)
 
 # Each thing missing, with the one command that gets it.
 tools:
