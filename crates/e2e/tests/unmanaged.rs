@@ -146,3 +146,22 @@ fn a_program_with_shorter_addresses_runs_as_ever() {
         .expect_success()
         .expect_same_output(&machine.job("sh").args(["-c", script]).arg(&program).run());
 }
+
+/// A pipeline's processes say hello as a shell's children, and again as the programs that they execute microseconds later;
+/// some end while they are made ready. None of that is anybody's fault, and nobody is told.
+#[test]
+fn processes_that_come_and_go_are_not_complained_of() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if !machine.installed(&["bash", "head", "tr", "cat"]) {
+        return;
+    }
+    let script = "x=$(head -c 30000000 /dev/zero | tr '\\0' a); \
+                  for i in $(seq 200); do cat --version | cat >/dev/null; done; echo ${#x}";
+    let job = machine.job("bash").args(["-c", script]);
+    let outcome = job.budget(BUDGET).timeout(100).run();
+    outcome.expect_success();
+    assert_eq!(outcome.stdout_text(), "30000000\n");
+    assert_eq!(outcome.stderr, "", "{}", outcome.describe());
+}

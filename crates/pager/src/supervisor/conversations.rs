@@ -89,6 +89,10 @@ impl Supervisor<'_> {
         }
         // Whoever executes another program has lost the connection of before by now.
         if self.is_speaking(pid) {
+            // And that may be heard after the new one. (A shell's child says hello and executes within microseconds.)
+            if channel.is_closed() {
+                return;
+            }
             return self.dismiss(pid, &channel, "said hello twice");
         }
         let claim = match hello.token {
@@ -265,6 +269,8 @@ impl Supervisor<'_> {
         let (link, fork_events) = match started {
             Ok(started) => started,
             Err(Obstacle::Nonsense) => return self.part_with(pid, FORGERY),
+            // It has ended or executed another program, which says hello by itself.
+            Err(Obstacle::Gone) => return self.lose(pid),
             Err(cause) => return self.unmanageable(pid, &cause),
         };
         let Some((channel, ring)) = self.take_prepared(pid) else {

@@ -92,10 +92,14 @@ pub(super) fn follow(
     let [sent] = <[OwnedFd; 1]>::try_from(descriptors).map_err(|_| Obstacle::Nonsense)?;
     let uffd = Uffd::from_peer(sent).map_err(|_| Obstacle::Nonsense)?;
     let forks = grant.shake_hands(&uffd).map_err(Obstacle::Handshake)?;
+    let refused = |error| match uffd.is_dead() {
+        true => Obstacle::Gone,
+        false => Obstacle::Registration(error),
+    };
     uffd.register_read_only(answer.staging, STAGING_LEN)
-        .map_err(Obstacle::Registration)?;
+        .map_err(refused)?;
     uffd.register_read_only(answer.beacon, BEACON_LEN)
-        .map_err(Obstacle::Registration)?;
+        .map_err(refused)?;
     Ok((uffd, forks))
 }
 

@@ -29,6 +29,8 @@ pub(super) enum Obstacle {
     Handshake(io::Error),
     /// The kernel refused to register its agent's memory.
     Registration(io::Error),
+    /// Its memory is gone: it has ended, or executes another program.
+    Gone,
     /// While it was managed it forbade its agent to take pages.
     ShutIn,
     /// Its agent says what no agent says.
@@ -84,6 +86,7 @@ impl Obstacle {
             }
             Obstacle::Registration(error) => format!("its memory cannot be registered ({error})"),
             Obstacle::ShutIn => "its own seccomp filter refuses ioctl to all its threads".into(),
+            Obstacle::Gone => "it has ended".into(),
             Obstacle::Nonsense => "its agent does not answer as an agent does".into(),
         }
     }
