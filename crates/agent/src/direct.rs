@@ -2,7 +2,7 @@
 //!
 //! Everything else goes to the kernel as it would, by the shortest way: Rust programs wait for locks by it.
 
-use crate::{interpose, locks, symbols};
+use crate::{interpose, locks};
 use core::arch::naked_asm;
 
 /// As the C library's.
@@ -45,8 +45,7 @@ pub unsafe extern "C" fn syscall() {
         "neg eax",
         "mov edi, eax",
         "sub rsp, 8",
-        "call {set_errno}",
-        "mov eax, -1",
+        "call {fail}",
         // An int becomes the long that the caller gets.
         "5:",
         "add rsp, 8",
@@ -56,10 +55,6 @@ pub unsafe extern "C" fn syscall() {
         mlockall = const libc::SYS_mlockall,
         madvise_here = sym interpose::madvise,
         mlockall_here = sym locks::mlockall,
-        set_errno = sym set_errno,
+        fail = sym interpose::fail,
     )
-}
-
-extern "C" fn set_errno(errno: i32) {
-    symbols::set_errno(errno);
 }

@@ -199,10 +199,7 @@ impl Call {
         let mut arguments = self.arguments;
         arguments[self.environment] = environment;
         // SAFETY: the caller's arguments, with an environment like his.
-        match unsafe { raw::call(self.number, arguments) } {
-            Ok(value) => value as isize,
-            Err(errno) => -errno as isize,
-        }
+        raw::as_answer(unsafe { raw::call(self.number, arguments) })
     }
 }
 

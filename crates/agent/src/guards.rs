@@ -9,17 +9,22 @@ use crate::area;
 use crate::raw::{self, Errno};
 use crate::serve;
 use crate::stubs::Registers;
-use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Linux 6.13.
-pub const MADV_GUARD_INSTALL: i32 = 102;
+const MADV_GUARD_INSTALL: i32 = 102;
 
-/// Whether this program, or a parent of it by fork, has ever asked for guards.
-static ARE_USED: AtomicBool = AtomicBool::new(false);
-
-/// Whether there may be guards.
-pub fn are_used() -> bool {
-    ARE_USED.load(Ordering::Acquire)
+/// `madvise`, by way of [`install`] for guards.
+///
+/// # Safety
+/// As for the system call.
+pub unsafe fn advise(start: usize, len: usize, advice: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's range and advice.
+    unsafe {
+        match advice {
+            MADV_GUARD_INSTALL => install(start, len),
+            _ => raw::advise(start, len, advice),
+        }
+    }
 }
 
 /// As the system call. From now on the supervisor looks before it fills pages beside one that is wanted.
@@ -31,10 +36,8 @@ pub fn are_used() -> bool {
 ///
 /// # Safety
 /// As for the system call.
-pub unsafe fn install(start: usize, len: usize) -> Result<usize, Errno> {
-    if !ARE_USED.swap(true, Ordering::AcqRel) {
-        serve::publish_guards();
-    }
+unsafe fn install(start: usize, len: usize) -> Result<usize, Errno> {
+    serve::note_guards();
     // SAFETY: the caller has asked for guards, so nothing there is of use to it.
     unsafe {
         let done = raw::advise(start, len, MADV_GUARD_INSTALL)?;
@@ -48,13 +51,6 @@ pub unsafe fn install(start: usize, len: usize) -> Result<usize, Errno> {
 
 /// In the place of the C library's system call: of `madvise`, whoever calls that past the symbol table.
 pub extern "C" fn madvise(registers: &Registers) -> isize {
-    let (start, len, advice) = (registers.rdi, registers.rsi, registers.rdx as i32);
     // SAFETY: the caller's range and advice.
-    let answer = unsafe {
-        match advice {
-            MADV_GUARD_INSTALL => install(start, len),
-            _ => raw::advise(start, len, advice),
-        }
-    };
-    answer.map_or_else(|errno| -(errno as isize), |value| value as isize)
+    raw::as_answer(unsafe { advise(registers.rdi, registers.rsi, registers.rdx as i32) })
 }

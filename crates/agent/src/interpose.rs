@@ -355,13 +355,6 @@ unsafe fn protect(number: Sysno, arguments: [usize; 6]) -> c_int {
 /// As for the C library's.
 #[no_mangle]
 pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) -> c_int {
-    if advice == guards::MADV_GUARD_INSTALL {
-        // SAFETY: the caller's range.
-        return match unsafe { guards::install(start as usize, len) } {
-            Ok(_) => 0,
-            Err(errno) => fail(errno),
-        };
-    }
     let (given, step) = match advice {
         libc::MADV_FREE if area::is_managed() => (libc::MADV_DONTNEED, len),
         libc::MADV_POPULATE_READ | libc::MADV_POPULATE_WRITE => (advice, POPULATED_MAX),
@@ -376,7 +369,7 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
     loop {
         let part = step.min(len - done);
         // SAFETY: part of the caller's range.
-        match unsafe { crate::raw::advise(start as usize + done, part, given) } {
+        match unsafe { guards::advise(start as usize + done, part, given) } {
             Ok(_) => done += part,
             Err(errno) => return fail(errno),
         }
@@ -391,7 +384,7 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
 }
 
 /// Sets the errno of the calling thread, which is one of the program's, and answers -1.
-fn fail(errno: i32) -> c_int {
+pub extern "C" fn fail(errno: i32) -> c_int {
     symbols::set_errno(errno);
     -1
 }

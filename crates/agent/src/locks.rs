@@ -9,7 +9,7 @@
 //! does not.
 
 use crate::raw::{self, Errno};
-use crate::{area, serve, start, symbols};
+use crate::{area, interpose, serve, start};
 use core::ffi::c_int;
 use syscalls::Sysno;
 
@@ -33,10 +33,7 @@ pub unsafe extern "C" fn mlockall(flags: c_int) -> c_int {
     };
     match result {
         Ok(()) => 0,
-        Err(errno) => {
-            symbols::set_errno(errno);
-            -1
-        }
+        Err(errno) => interpose::fail(errno),
     }
 }
 

@@ -187,30 +187,6 @@ fn replace(address: usize, bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_page_of_text_is_replaced_by_one_with_other_bytes() {
-        let (readable, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
-        let text = raw::map(2 * PAGE, readable, flags, -1).unwrap();
-        // mov $1,%eax; ret, at the end of the first page and again behind it.
-        let code = [0xb8, 1, 0, 0, 0, 0xc3];
-        let at = text + PAGE - code.len();
-        // SAFETY: two pages of the test's own, which are made executable with the code in them.
-        let (first, second) = unsafe {
-            core::ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, code.len());
-            core::ptr::copy_nonoverlapping(code.as_ptr(), (text + PAGE) as *mut u8, code.len());
-            let executable = (libc::PROT_READ | libc::PROT_EXEC) as usize;
-            raw::call(Sysno::mprotect, [text, 2 * PAGE, executable, 0, 0, 0]).unwrap();
-            let function = |at| core::mem::transmute::<usize, extern "C" fn() -> i32>(at);
-            (function(at), function(text + PAGE))
-        };
-        assert_eq!((first(), second()), (1, 1));
-        assert!(replace(at + 1, &7i32.to_le_bytes()));
-        assert_eq!((first(), second()), (7, 1));
-    }
-
     const NUMBER: u32 = 12;
     const AT: usize = 30;
 
@@ -264,5 +240,29 @@ mod tests {
         assert_eq!(jump_to(0x1000, 0x1000 + (1 << 32)), None);
         // In two pages.
         assert_eq!(jump_to(0x1ffc, 0x2005), None);
+    }
+
+    #[test]
+    fn a_page_of_text_is_replaced_by_one_with_other_bytes() {
+        let (readable, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        let text = raw::map(2 * PAGE, readable, flags, -1).unwrap();
+        // mov $1,%eax; ret, at the end of the first page and again behind it.
+        let code = [0xb8, 1, 0, 0, 0, 0xc3];
+        let at = text + PAGE - code.len();
+        // SAFETY: two pages of the test's own, which are made executable with the code in them.
+        let (first, second) = unsafe {
+            core::ptr::copy_nonoverlapping(code.as_ptr(), at as *mut u8, code.len());
+            core::ptr::copy_nonoverlapping(code.as_ptr(), (text + PAGE) as *mut u8, code.len());
+            let executable = (libc::PROT_READ | libc::PROT_EXEC) as usize;
+            raw::call(Sysno::mprotect, [text, 2 * PAGE, executable, 0, 0, 0]).unwrap();
+            let function = |at| core::mem::transmute::<usize, extern "C" fn() -> i32>(at);
+            (function(at), function(text + PAGE))
+        };
+        assert_eq!((first(), second()), (1, 1));
+        assert!(replace(at + 1, &7i32.to_le_bytes()));
+        assert_eq!((first(), second()), (7, 1));
     }
 }

@@ -22,6 +22,11 @@ pub fn answer(value: usize) -> Result<usize, Errno> {
     }
 }
 
+/// The same as the kernel would answer it.
+pub fn as_answer(result: Result<usize, Errno>) -> isize {
+    result.map_or_else(|errno| -errno as isize, |value| value as isize)
+}
+
 /// A system call with up to six arguments.
 ///
 /// # Safety

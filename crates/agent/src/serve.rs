@@ -4,7 +4,7 @@ use crate::area::{self, Area};
 use crate::credentials::{self, Rights};
 use crate::prepare::{self, Given, Tools};
 use crate::raw::{self, Errno};
-use crate::{frozen, growth, guards, take};
+use crate::{frozen, growth, take};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pleat_wire::control::{self, Control, WIPED_MAX};
 use pleat_wire::message::{
@@ -22,6 +22,8 @@ pub type Descriptors = [Option<i32>; DESCRIPTORS_MAX];
 static WIPED: [[AtomicU64; 2]; WIPED_MAX] =
     [const { [AtomicU64::new(0), AtomicU64::new(0)] }; WIPED_MAX];
 static WIPED_COUNT: AtomicU32 = AtomicU32::new(0);
+/// Not 0: the program has asked for guards.
+static GUARDS_USED: AtomicU32 = AtomicU32::new(0);
 static CONTROL: AtomicUsize = AtomicUsize::new(0);
 /// Where the ring behind it ends.
 static CONTROL_END: AtomicUsize = AtomicUsize::new(0);
@@ -65,26 +67,21 @@ pub fn note_wiped(start: usize, len: usize) {
         WIPED[at][0].store(first, Ordering::Release);
         WIPED[at][1].store(end, Ordering::Release);
     }
-    publish_wiped();
+    publish();
 }
 
-/// Has the supervisor know whether there may be guards.
-pub fn publish_guards() {
-    let control = CONTROL.load(Ordering::Acquire) as *const Control;
-    // SAFETY: as below.
-    if let Some(control) = unsafe { control.as_ref() } {
-        let used = u32::from(guards::are_used());
-        control.guards_used.store(used, Ordering::Release);
+/// Notes that the program, or a child of it by fork, may have guards from now on.
+pub fn note_guards() {
+    if GUARDS_USED.swap(1, Ordering::AcqRel) == 0 {
+        publish();
     }
 }
 
-fn publish_wiped() {
-    let control = CONTROL.load(Ordering::Acquire) as *const Control;
-    if control.is_null() {
+/// Puts what was noted into the control page, if there is one.
+fn publish() {
+    let Some(control) = control() else {
         return;
-    }
-    // SAFETY: CONTROL is set once the page is mapped, and it stays mapped for the process's life.
-    let control = unsafe { &*control };
+    };
     for (to, from) in control.wiped.iter().zip(&WIPED) {
         to[0].store(from[0].load(Ordering::Acquire), Ordering::Relaxed);
         to[1].store(from[1].load(Ordering::Acquire), Ordering::Relaxed);
@@ -92,14 +89,22 @@ fn publish_wiped() {
     control
         .wiped_count
         .store(WIPED_COUNT.load(Ordering::Acquire), Ordering::Release);
+    control
+        .guards_used
+        .store(GUARDS_USED.load(Ordering::Acquire), Ordering::Release);
 }
 
 /// From now on ranges are noted in the control page, and the supervisor's word is looked for there.
 pub fn note_control(control: *const Control, frames: usize) {
     CONTROL_END.store(control as usize + (1 + frames) * PAGE, Ordering::Release);
     CONTROL.store(control as usize, Ordering::Release);
-    publish_wiped();
-    publish_guards();
+    publish();
+}
+
+fn control() -> Option<&'static Control> {
+    let control = CONTROL.load(Ordering::Acquire) as *const Control;
+    // SAFETY: CONTROL is set once the page is mapped, and it stays mapped for the process's life.
+    unsafe { control.as_ref() }
 }
 
 /// Where the control page and the ring are, as `(start, end)`; nothing while there are none.
@@ -112,11 +117,9 @@ pub fn control_range() -> (usize, usize) {
 
 /// What the supervisor says in the control page about following this process.
 pub fn followed() -> u32 {
-    match CONTROL.load(Ordering::Acquire) as *const Control {
-        control if control.is_null() => control::NOT_FOLLOWED,
-        // SAFETY: CONTROL is set once the page is mapped, and it stays mapped for the process's life.
-        control => unsafe { &*control }.followed.load(Ordering::Acquire),
-    }
+    control().map_or(control::NOT_FOLLOWED, |control| {
+        control.followed.load(Ordering::Acquire)
+    })
 }
 
 /// Serves until the process ends, or cannot be managed.

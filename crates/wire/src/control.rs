@@ -44,8 +44,6 @@ pub struct Control {
     pub grown: [AtomicU64; 2],
     /// Not 0: the program has asked for guards (MADV_GUARD_INSTALL), of which the kernel tells nobody.
     pub guards_used: AtomicU32,
-    /// Fills the word.
-    pub reserved: AtomicU32,
     /// How far the agent has come with each page of the command under way: [`RETRIED`], [`COPIED`]. Zeros when a command
     /// is made. For who has to do without its answer.
     pub progress: [AtomicU8; TAKE_MAX],

@@ -12,8 +12,8 @@
 #define CALLS(X)                                                                          \
     /* advice.c */                                                                        \
     X(dontneed) X(mfree) X(hugep) X(dontfork) X(wipeonfork) X(keeponfork) X(mergeable)    \
-    X(populate) X(mappopulate) X(guard) X(guards)      \
-    X(guardsraw) X(guardsinner) X(cold) X(mlock) X(mlockall) X(mincore)           \
+    X(populate) X(mappopulate) X(guard) X(guards) X(guardsraw) X(guardsinner) X(cold)     \
+    X(mlock) X(mlockall) X(mincore)                                                       \
     /* states.c */                                                                        \
     X(freeraw) X(dontneedlocked) X(collapse) X(foreignadvice) X(mseal) X(pkeys)           \
     X(softdirty) X(clearrefs) X(vmaname) X(mbind) X(droppable)                            \
@@ -28,7 +28,7 @@
     X(itimer) X(rawexit) X(lastthread)                                                    \
     /* processes.c */                                                                     \
     X(vfork) X(clonevm) X(clonevmfiles) X(rawfork) X(underfork) X(forkpress) X(nestfork)  \
-    X(bornmaps) X(execthread) X(daemonize) X(coredump) X(ptracepeek)                                  \
+    X(bornmaps) X(execthread) X(daemonize) X(coredump) X(ptracepeek)                      \
     /* rights.c */                                                                        \
     X(setuid) X(setuidearly) X(seteuid) X(nodump) X(nnp) X(seccompstrict) X(ownuffd)
 

@@ -88,12 +88,7 @@ impl Space {
         while let Some(event) = self.events.pop_front() {
             match event {
                 Message::Remove { start, end } => self.forget(start, end),
-                Message::Unmap { start, end } => {
-                    self.unregister(start, end);
-                    self.origins.cut(start, end);
-                    self.views.cut(start, end);
-                    self.forget(start, end);
-                }
+                Message::Unmap { start, end } => self.drop_range(start, end),
                 Message::Remap { from, to, len } => {
                     self.await_commands()?;
                     self.remap(from, to, len);

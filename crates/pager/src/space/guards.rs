@@ -32,11 +32,8 @@ impl Space {
         }
         // Where it cannot be seen nothing comes along.
         let table = self.page_table.as_ref();
-        table.map_or(0, |table| {
-            table
-                .free_run(first.address(), most)
-                .map_or(0, |free| free.min(most))
-        })
+        let free = table.and_then(|table| table.free_run(first.address(), most).ok());
+        free.unwrap_or(0)
     }
 
     /// A forked child whose agent is not known yet may have its parent's.

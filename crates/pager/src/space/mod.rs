@@ -301,7 +301,10 @@ impl Space {
         }
         if let Some(agent) = mail.agent {
             self.beacon = Some(agent.beacon);
-            self.drop_agents(agent.own);
+            // What a forked child's parent has there is not the child's.
+            for (start, end) in agent.own {
+                self.drop_range(start, end);
+            }
             self.agent = Some(agent.clone());
             lock(&self.link.take).agent = Some(agent);
         }

@@ -12,7 +12,6 @@
 use super::adopt::covered;
 use super::faults::{Fault, Later};
 use super::{Ended, Space};
-use crate::shared::lock;
 use pleat_sys::procfs::{self, Mapping};
 use pleat_sys::uffd::FillError;
 use pleat_types::{PageRange, PAGE_SIZE};
@@ -62,8 +61,7 @@ impl Space {
         self.newborn = None;
         self.hold_commands();
         // What it has that its parent's space did not know. Nothing was registered before this look.
-        lock(&self.link.mail).rescan = true;
-        self.link.bell.ring();
+        self.link.rescan();
         Ok(None)
     }
 
@@ -81,23 +79,18 @@ impl Space {
             // A mapping is registered whole or not at all; where it is not, the kernel refuses this. Where it is, one page
             // at most is write-protected no more, and becomes two without asking.
             match self.link.uffd.protect(*first, PAGE_SIZE as u64, false) {
-                Ok(()) => continue,
+                Ok(()) => {}
                 Err(FillError::EventPending) => return Err(FillError::EventPending),
-                Err(_) => {
-                    self.unregister(start, end);
-                    self.never_had(start, end);
-                }
+                Err(_) => self.drop_range(start, end),
             }
         }
         Ok(())
     }
 
-    /// A forked child's agent has made its memory: what the parent has there is not the child's.
-    pub(super) fn drop_agents(&mut self, own: [(u64, u64); 2]) {
-        for (start, end) in own {
-            self.unregister(start, end);
-            self.never_had(start, end);
-        }
+    /// What is known to be in `[start, end)` is not there, nor is that registered.
+    pub(super) fn drop_range(&mut self, start: u64, end: u64) {
+        self.unregister(start, end);
+        self.never_had(start, end);
     }
 
     /// Where a child of this process may find pages wiped.
@@ -173,10 +166,9 @@ impl Space {
         if at < ADDRESSES_END {
             self.never_had(at, ADDRESSES_END);
         }
-        let mapped: Vec<(u64, u64)> = mappings.iter().map(|m| (m.start, m.end)).collect();
         let ranges: Vec<(u64, u64)> = self.registered.iter().map(|(s, e)| (*s, *e)).collect();
         for (start, end) in ranges {
-            let still = mapped.iter().any(|(s, e)| *s < end && *e > start);
+            let still = mappings.iter().any(|m| m.start < end && m.end > start);
             if !still {
                 self.unregister(start, end);
             }

@@ -105,7 +105,7 @@ fn recover(
     memory: &procfs::Content,
 ) -> io::Result<[u8; TAKE_MAX]> {
     let ring = &agent.slots.ring;
-    let is_staged = memory.which_exist(agent.staging, TAKE_MAX)?;
+    let is_staged = memory.page_table().which_exist(agent.staging, TAKE_MAX)?;
     let mut status = [message::STALE; TAKE_MAX];
     let mut page = [0; PAGE_SIZE];
     for (at, &(_, frame)) in items.iter().enumerate() {

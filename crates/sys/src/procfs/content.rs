@@ -1,6 +1,6 @@
 //! The memory of another process.
 
-use super::pagemap::{entries, is_somewhere};
+use super::pagemap::PageTable;
 use super::Pid;
 use std::fs::File;
 use std::io;
@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 /// The memory of a process, to be read.
 pub struct Content {
     bytes: File,
-    pagemap: File,
+    page_table: PageTable,
 }
 
 impl Content {
@@ -20,21 +20,13 @@ impl Content {
     pub fn open(pid: Pid) -> io::Result<Content> {
         Ok(Content {
             bytes: File::open(format!("/proc/{pid}/mem"))?,
-            pagemap: File::open(format!("/proc/{pid}/pagemap"))?,
+            page_table: PageTable::open(pid)?,
         })
     }
 
-    /// Which of `pages` pages from the address `start` on exist, in memory or in the kernel's swap.
-    ///
-    /// # Errors
-    /// EINVAL when the address is not a multiple of the page size; an unexpected end when it is beyond the last that a
-    /// process can have, or the process is gone.
-    pub fn which_exist(&self, start: u64, pages: usize) -> io::Result<Vec<bool>> {
-        let found = entries(&self.pagemap, start, pages)?;
-        match found.len() == pages {
-            true => Ok(found.into_iter().map(is_somewhere).collect()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+    /// Its page table.
+    pub fn page_table(&self) -> &PageTable {
+        &self.page_table
     }
 
     /// Reads what is at an address. A page that does not exist reads as zeros, and does from then on; where it is
@@ -66,13 +58,13 @@ mod tests {
             start as u64
         };
         let memory = Content::open(std::process::id() as Pid).unwrap();
-        let exist = memory.which_exist(start, 4).unwrap();
+        let exist = memory.page_table().which_exist(start, 4).unwrap();
         assert_eq!(exist, [false, true, false, false]);
         let mut bytes = [1; 6];
         memory.read(start + PAGE, &mut bytes).unwrap();
         assert_eq!(bytes, [7, 7, 7, 7, 7, 0]);
-        assert!(memory.which_exist(1 << 60, 1).is_err());
-        assert!(memory.which_exist(start + 1, 1).is_err());
+        assert!(memory.page_table().which_exist(1 << 60, 1).is_err());
+        assert!(memory.page_table().which_exist(start + 1, 1).is_err());
         // SAFETY: ours, and not used any more.
         unsafe { libc::munmap(start as *mut _, len) };
         assert!(memory.read(start, &mut bytes).is_err());

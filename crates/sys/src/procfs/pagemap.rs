@@ -73,6 +73,19 @@ impl PageTable {
         File::open(format!("/proc/{pid}/pagemap")).map(PageTable)
     }
 
+    /// Which of `pages` pages from the address `start` on exist, in memory or in the kernel's swap.
+    ///
+    /// # Errors
+    /// EINVAL when the address is not a multiple of the page size; an unexpected end when it is beyond the last that a
+    /// process can have, or the process is gone.
+    pub fn which_exist(&self, start: u64, pages: usize) -> io::Result<Vec<bool>> {
+        let found = entries(&self.0, start, pages)?;
+        match found.len() == pages {
+            true => Ok(found.into_iter().map(is_somewhere).collect()),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
     /// How many of `pages` pages from the address `start` on have nothing in the page table, in a row: no page, and none of
     /// the kernel's marks, as guards and poison are.
     ///
@@ -96,7 +109,7 @@ pub fn present_anon_runs(pid: Pid, start: u64, end: u64) -> io::Result<Vec<(u64,
     if !start.is_multiple_of(PAGE) || !end.is_multiple_of(PAGE) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+    let PageTable(pagemap) = PageTable::open(pid)?;
     match scan_runs(&pagemap, Wanted::Memory, start, end) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
             entry_runs(&pagemap, start, end)
@@ -111,7 +124,7 @@ pub fn present_anon_runs(pid: Pid, start: u64, end: u64) -> io::Result<Vec<(u64,
 /// # Errors
 /// As [`present_anon_runs`].
 pub fn zero_page_runs(pid: Pid, start: u64, end: u64) -> io::Result<Vec<(u64, u64)>> {
-    let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+    let PageTable(pagemap) = PageTable::open(pid)?;
     match scan_runs(&pagemap, Wanted::ZeroPage, start, end) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
             Ok(Vec::new())
@@ -206,7 +219,7 @@ fn entry_runs(pagemap: &File, start: u64, end: u64) -> io::Result<Vec<Run>> {
 }
 
 /// The entries of so many pages; fewer beyond the last address a process can have, none where it is gone.
-pub(super) fn entries(pagemap: &File, start: u64, pages: usize) -> io::Result<Vec<u64>> {
+fn entries(pagemap: &File, start: u64, pages: usize) -> io::Result<Vec<u64>> {
     if !start.is_multiple_of(PAGE) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
@@ -219,7 +232,7 @@ pub(super) fn entries(pagemap: &File, start: u64, pages: usize) -> io::Result<Ve
 }
 
 /// Whether there is a page, in memory or in swap (as one is called, too, that the kernel is just moving).
-pub(super) fn is_somewhere(entry: u64) -> bool {
+fn is_somewhere(entry: u64) -> bool {
     entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0
 }
 
