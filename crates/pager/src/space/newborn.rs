@@ -55,8 +55,14 @@ impl Space {
             }
         });
         let mappings = looked.map_err(|error| self.cannot_look(&error))?;
-        if let Err(FillError::EventPending) = self.drop_unregistered(&mappings) {
-            return Ok(Some(Later::Event));
+        match self.drop_unregistered(&mappings) {
+            Ok(()) => {}
+            Err(FillError::EventPending) => return Ok(Some(Later::Event)),
+            Err(FillError::Dead) => return Err(Ended),
+            Err(error) => {
+                let why = format!("whether its memory is registered cannot be told ({error:?})");
+                return Err(self.end_process(&why));
+            }
         }
         self.newborn = None;
         self.hold_commands();
@@ -80,8 +86,8 @@ impl Space {
             // at most is write-protected no more, and becomes two without asking.
             match self.link.uffd.protect(*first, PAGE_SIZE as u64, false) {
                 Ok(()) => {}
-                Err(FillError::EventPending) => return Err(FillError::EventPending),
-                Err(_) => self.drop_range(start, end),
+                Err(FillError::NotMapped) => self.drop_range(start, end),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
