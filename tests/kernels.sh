@@ -65,7 +65,9 @@ done | sort -u | while read -r library; do
 done
 cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64/"
 echo "root:x:0:0::/:/bin/sh" >"$root/etc/passwd"
-: "${TESTS:=$("$root/bin/calls" list | tr '\n' ' ')}" "${PRESS=read threads fork}"
+# Each in one line, whatever is between the names.
+TESTS=$(echo ${TESTS:-$("$root/bin/calls" list)})
+PRESS=$(echo ${PRESS-read threads fork})
 cat >"$root/init" <<END
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
