@@ -16,6 +16,8 @@ use pleat_wire::{control, PAGE};
 use syscalls::Sysno;
 
 const STACK: usize = 16 * PAGE;
+/// What the agent uses of it.
+const STACK_USED: usize = 4 * PAGE;
 const STAGING: usize = TAKE_MAX * PAGE;
 const LENGTH: usize = PAGE + STACK + 2 * STAGING;
 
@@ -73,15 +75,32 @@ impl Area {
         let start = raw::map(LENGTH, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
         // SAFETY: the range was mapped just now and nobody else knows it.
         unsafe {
-            raw::call(
-                Sysno::mprotect,
-                [start, PAGE, libc::PROT_NONE as usize, 0, 0, 0],
-            )?;
-            raw::advise(start, LENGTH, libc::MADV_DONTFORK)?;
+            let arguments = [start, PAGE, libc::PROT_NONE as usize, 0, 0, 0];
+            raw::with_memory(|| raw::call(Sysno::mprotect, arguments))?;
+            raw::advise_own(start, LENGTH, libc::MADV_DONTFORK)?;
             // Fails where huge pages are not built in, which is as good.
-            let _ = raw::advise(start, LENGTH, libc::MADV_NOHUGEPAGE);
+            let _ = raw::advise_own(start, LENGTH, libc::MADV_NOHUGEPAGE);
         }
-        Ok(Area { start })
+        let area = Area { start };
+        area.get_ready();
+        Ok(area)
+    }
+
+    /// Has the kernel give now what it takes to take pages away: when memory is full it may have none, and taking pages
+    /// away is what makes some free. That is the top of the stack, and the page tables of the staging areas.
+    fn get_ready(self) {
+        let (first, last) = (self.staging(), self.end() - PAGE);
+        // SAFETY: the area is fresh, and no thread has its stack there yet. Read pages have no memory; they are dropped
+        // because the kernel moves no page to where one is.
+        unsafe {
+            for page in 1..=STACK_USED / PAGE {
+                core::ptr::write_volatile((self.stack_top() - page * PAGE) as *mut u8, 0);
+            }
+            for page in [first, last] {
+                core::ptr::read_volatile(page as *const u8);
+                let _ = raw::advise_own(page, PAGE, libc::MADV_DONTNEED);
+            }
+        }
     }
 
     /// First address after the area.
@@ -122,10 +141,10 @@ pub fn beacon() -> Result<usize, Errno> {
     let page = raw::map(BEACON_LEN, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
     // SAFETY: mapped just now.
     unsafe {
-        raw::advise(page, BEACON_LEN, libc::MADV_WIPEONFORK)?;
+        raw::advise_own(page, BEACON_LEN, libc::MADV_WIPEONFORK)?;
         // A program may have asked for all that is mapped to be in memory (mlockall), and these are not to be.
         raw::unlock_memory(page, BEACON_LEN)?;
-        raw::advise(page, BEACON_LEN, libc::MADV_DONTNEED)?;
+        raw::advise_own(page, BEACON_LEN, libc::MADV_DONTNEED)?;
     }
     Ok(page)
 }

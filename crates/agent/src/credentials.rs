@@ -73,11 +73,12 @@ pub fn shed(command: &Shed) -> Result<(), Errno> {
         // SAFETY: the list has that many numbers, and the rest is plain.
         unsafe {
             if count <= SHED_GROUPS_MAX {
-                raw::call(Sysno::setgroups, [count, more, 0, 0, 0, 0])?;
+                raw::with_memory(|| raw::call(Sysno::setgroups, [count, more, 0, 0, 0, 0]))?;
             }
             let groups = [real_group, effective_group, saved_group, 0, 0, 0];
-            raw::call(Sysno::setresgid, groups)?;
-            raw::call(Sysno::setresuid, [real, effective, saved, 0, 0, 0])
+            raw::with_memory(|| raw::call(Sysno::setresgid, groups))?;
+            let users = [real, effective, saved, 0, 0, 0];
+            raw::with_memory(|| raw::call(Sysno::setresuid, users))
         }
     })?;
     if sets() != Sets::default() {
@@ -127,5 +128,5 @@ fn set(sets: &Sets) {
     let header = [VERSION, 0];
     let (header, pointer) = ((&raw const header) as usize, sets.as_ptr() as usize);
     // SAFETY: the structures of this version. Nothing is asked for that is not permitted.
-    let _ = unsafe { raw::call(Sysno::capset, [header, pointer, 0, 0, 0, 0]) };
+    let _ = raw::with_memory(|| unsafe { raw::call(Sysno::capset, [header, pointer, 0, 0, 0, 0]) });
 }

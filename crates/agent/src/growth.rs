@@ -51,7 +51,7 @@ pub fn note_control(control: *const Control) -> Result<(), Errno> {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let page = raw::map(PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
             // SAFETY: mapped just now.
-            unsafe { raw::advise(page, PAGE, libc::MADV_WIPEONFORK)? };
+            unsafe { raw::advise_own(page, PAGE, libc::MADV_WIPEONFORK)? };
             page
         }
         page => page,

@@ -105,7 +105,7 @@ fn new_uffd(device: Option<i32>, step: &mut u32) -> Result<i32, Errno> {
     *step = message::STEP_USERFAULTFD;
     let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
     // SAFETY: plain flags, and a request without a pointer.
-    let made = unsafe {
+    let make = || unsafe {
         match device {
             Some(device) => {
                 let request = uffd::IOC_NEW as usize;
@@ -114,7 +114,7 @@ fn new_uffd(device: Option<i32>, step: &mut u32) -> Result<i32, Errno> {
             None => raw::call(Sysno::userfaultfd, [flags, 0, 0, 0, 0, 0]),
         }
     };
-    made.map(|fd| fd as i32)
+    raw::with_memory(make).map(|fd| fd as i32)
 }
 
 /// The handshake over a userfaultfd without events, which anybody may make.
@@ -139,7 +139,7 @@ pub fn register(fd: i32, start: usize, len: usize) -> Result<(), Errno> {
         ioctls: 0,
     };
     // SAFETY: the structure of this request; the range is the agent's own.
-    unsafe { raw::ioctl(fd, uffd::IOC_REGISTER, &mut argument) }.map(|_| ())
+    raw::with_memory(|| unsafe { raw::ioctl(fd, uffd::IOC_REGISTER, &mut argument) }).map(|_| ())
 }
 
 /// The control page and the ring, shared with the supervisor and with no forked child.
@@ -149,7 +149,7 @@ fn map_memory(memory: i32, frames: usize) -> Result<*const Control, Errno> {
     let start = raw::map(len, protection, libc::MAP_SHARED, memory)?;
     // SAFETY: the mapping is fresh.
     unsafe {
-        raw::advise(start, len, libc::MADV_DONTFORK)?;
+        raw::advise_own(start, len, libc::MADV_DONTFORK)?;
         raw::unlock_memory(start, len)?;
     }
     Ok(start as *const Control)

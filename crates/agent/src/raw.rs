@@ -12,6 +12,14 @@ use syscalls::{raw, Sysno};
 /// An errno, positive.
 pub type Errno = i32;
 
+/// A step for which there was no memory is made again so often before a pause: a thread of the program's that waits for the
+/// same few pages is not to get all of them.
+const MEMORY_TRIES_AT_ONCE: u32 = 16;
+/// So long is the pause,
+const MEMORY_WAIT_MS: i64 = 1;
+/// and so often it is made in all, which takes two seconds or more: no supervisor is late for longer.
+const MEMORY_TRIES: u32 = 30_000;
+
 /// The kernel's answer: a value, or an errno.
 pub fn answer(value: usize) -> Result<usize, Errno> {
     let signed = value as isize;
@@ -61,13 +69,22 @@ pub unsafe fn ioctl<T>(fd: i32, request: u64, argument: &mut T) -> Result<usize,
 pub fn map(len: usize, protection: i32, flags: i32, fd: i32) -> Result<usize, Errno> {
     let arguments = [0, len, protection as usize, flags as usize, fd as usize, 0];
     // SAFETY: a mapping at an address of the kernel's choice disturbs nothing.
-    unsafe { call(Sysno::mmap, arguments) }
+    with_memory(|| unsafe { call(Sysno::mmap, arguments) })
 }
 
-/// `madvise` on the agent's own memory.
+/// `madvise` on the agent's own memory, which is mapped.
 ///
 /// # Safety
 /// The range must be the agent's own.
+pub unsafe fn advise_own(start: usize, len: usize, advice: i32) -> Result<usize, Errno> {
+    // SAFETY: the caller's range.
+    with_memory(|| unsafe { advise(start, len, advice) })
+}
+
+/// `madvise`, once: on what may not be mapped any more.
+///
+/// # Safety
+/// The advice must not change what anybody else reads.
 pub unsafe fn advise(start: usize, len: usize, advice: i32) -> Result<usize, Errno> {
     // SAFETY: the caller's range.
     unsafe { call(Sysno::madvise, [start, len, advice as usize, 0, 0, 0]) }
@@ -79,7 +96,7 @@ pub unsafe fn advise(start: usize, len: usize, advice: i32) -> Result<usize, Err
 /// The range must be the agent's own.
 pub unsafe fn unlock_memory(start: usize, len: usize) -> Result<usize, Errno> {
     // SAFETY: the caller's range; no content changes.
-    unsafe { call(Sysno::munlock, [start, len, 0, 0, 0, 0]) }
+    with_memory(|| unsafe { call(Sysno::munlock, [start, len, 0, 0, 0, 0]) })
 }
 
 /// Opens a file.
@@ -129,6 +146,36 @@ pub fn wait_while(word: &AtomicU32, value: u32, limit_ms: i64) {
     ];
     // SAFETY: the word and the timeout, a `struct timespec`, outlive the call.
     let _ = unsafe { call(Sysno::futex, arguments) };
+}
+
+/// Makes a step of the agent's again for a while as long as the kernel has no memory for it.
+///
+/// Where the job's memory is full, first touches wait until there is some (see `own_group` in the supervisor) or the kernel
+/// frees some, but a system call that needs memory of the kernel's own fails at once. The supervisor may need just this
+/// step to be able to take memory away, and meanwhile lets the job have a little more.
+pub fn with_memory<T>(mut step: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let mut tries = 0;
+    loop {
+        match step() {
+            Err(libc::ENOMEM | libc::ENOBUFS) if tries < MEMORY_TRIES && has_room() => {
+                tries += 1;
+                if tries % MEMORY_TRIES_AT_ONCE == 0 {
+                    wait_while(&AtomicU32::new(0), 0, MEMORY_WAIT_MS);
+                }
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Whether no limit of the process's own can be why there is no memory: that would not pass.
+fn has_room() -> bool {
+    let mut limit = [0u64; 2];
+    let pointer = (&raw mut limit) as usize;
+    let arguments = [0, libc::RLIMIT_AS as usize, 0, pointer, 0, 0];
+    // SAFETY: a `struct rlimit64`, which is written only.
+    let asked = unsafe { call(Sysno::prlimit64, arguments) };
+    asked.is_err() || limit[0] == u64::MAX
 }
 
 /// Wakes everybody who sleeps on `word`.

@@ -357,8 +357,8 @@ pub fn send<T>(socket: i32, message: &T, descriptors: &[i32]) {
         }
         let pointer = (&raw const header) as usize;
         let flags = libc::MSG_NOSIGNAL as usize;
-        while raw::call(Sysno::sendmsg, [socket as usize, pointer, flags, 0, 0, 0])
-            == Err(libc::EINTR)
-        {}
+        let arguments = [socket as usize, pointer, flags, 0, 0, 0];
+        let once = || raw::with_memory(|| raw::call(Sysno::sendmsg, arguments));
+        while once() == Err(libc::EINTR) {}
     }
 }

@@ -64,6 +64,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     if !symbols::at_fork(prepare, parent, child) {
         return;
     }
+    threads::get_ready();
     threads::protect_current();
     growth::begin();
     let is_exec_seen = patch::install();
@@ -192,9 +193,10 @@ pub fn connect() -> Result<i32, Errno> {
     let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as usize;
     // SAFETY: the address is valid for `size` bytes.
     unsafe {
-        let fd = raw::call(Sysno::socket, [libc::AF_UNIX as usize, kind, 0, 0, 0, 0])?;
-        let pointer = (&raw const address) as usize;
-        match raw::call(Sysno::connect, [fd, pointer, size, 0, 0, 0]) {
+        let wanted = [libc::AF_UNIX as usize, kind, 0, 0, 0, 0];
+        let fd = raw::with_memory(|| raw::call(Sysno::socket, wanted))?;
+        let peer = [fd, (&raw const address) as usize, size, 0, 0, 0];
+        match raw::with_memory(|| raw::call(Sysno::connect, peer)) {
             Ok(_) => Ok(fd as i32),
             Err(error) => {
                 raw::close(fd as i32);
@@ -220,7 +222,8 @@ fn start_thread(area: Area) -> bool {
         let (set, old) = ((&raw const all) as usize, (&raw mut before) as usize);
         let how = libc::SIG_SETMASK as usize;
         let _ = raw::call(Sysno::rt_sigprocmask, [how, set, old, 8, 0, 0]);
-        let thread = raw::start_thread(flags, area.stack_top(), run);
+        let start = || raw::start_thread(flags, area.stack_top(), run);
+        let thread = raw::with_memory(start);
         THREAD.store(thread.unwrap_or(0), Ordering::Release);
         let _ = raw::call(Sysno::rt_sigprocmask, [how, old, 0, 8, 0, 0]);
         thread.is_ok()

@@ -21,6 +21,13 @@ static PROTECTED: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 static USED: AtomicUsize = AtomicUsize::new(0);
 static OVERFLOW: AtomicBool = AtomicBool::new(false);
 
+/// Has the kernel make the page tables of the table now: see `Area::get_ready`.
+pub fn get_ready() {
+    for slot in [&PROTECTED[0], &PROTECTED[SLOTS - 1]] {
+        slot.load(Ordering::Relaxed);
+    }
+}
+
 /// Protects the calling thread's control block.
 pub fn protect_current() {
     let pointer = thread_pointer();

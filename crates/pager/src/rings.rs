@@ -72,11 +72,13 @@ impl Slots {
         (1 + self.touched.load(Ordering::Relaxed)) * 4096
     }
 
-    /// Takes a free frame.
+    /// Takes a free frame, which has memory: the agent, who is to fill it, may have no more when the job's memory is full.
     pub fn claim(&self) -> Option<u32> {
         let frame = lock(&self.free).pop()?;
-        self.touched
-            .fetch_max(u64::from(frame) + 1, Ordering::Relaxed);
+        let end = u64::from(frame) + 1;
+        if self.touched.fetch_max(end, Ordering::Relaxed) < end {
+            self.ring.put(frame, &[]);
+        }
         Some(frame)
     }
 
