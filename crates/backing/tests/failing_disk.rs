@@ -6,11 +6,11 @@ use pleat_backing::{
     Backing, BackingError, Buffer, DirectFile, Patience, Queue, Request, Rings, Transfer,
 };
 use std::fs::{self, File};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+const CANNOT_MOUNT: &str = "no file system can be mounted here";
 const CLUSTER_BYTES: usize = 256 * 1024;
 
 /// A mounted file system, unmounted when dropped (also by a failing test).
@@ -34,14 +34,6 @@ impl Drop for Mount {
 fn run(program: &str, arguments: &[&str], last: &Path) -> bool {
     let output = Command::new(program).args(arguments).arg(last).output();
     output.is_ok_and(|output| output.status.success())
-}
-
-/// Written to the terminal past the test harness, which would keep it to itself.
-fn skipped(test: &str) {
-    let _ = writeln!(
-        std::io::stderr(),
-        "SKIPPED {test}: cannot mount a file system here"
-    );
 }
 
 fn cluster(number: u64) -> Vec<u8> {
@@ -113,7 +105,7 @@ fn a_full_disk_is_told_as_such_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let options = ["-t", "tmpfs", "-o", "size=3m", "tmpfs"];
     let Some(mount) = Mount::new(dir.path().join("small"), &options) else {
-        return skipped("a_full_disk_is_told_as_such_and_loses_nothing");
+        return pleat_testing::skip(CANNOT_MOUNT);
     };
     let mut swap = Swap::create(&mount.0);
     let (accepted, error) = swap.write_until_refused(13);
@@ -142,11 +134,11 @@ fn a_full_disk_is_told_as_such_and_loses_nothing() {
 fn a_disk_that_drops_writes_is_found_out() {
     let dir = tempfile::tempdir().unwrap();
     let Some((_memory, disk)) = disk_that_drops_writes(dir.path()) else {
-        return skipped("a_disk_that_drops_writes_is_found_out");
+        return pleat_testing::skip(CANNOT_MOUNT);
     };
     let mut swap = Swap::create(&disk.0);
     if !swap.file.describe().contains("O_DIRECT") {
-        return skipped("a_disk_that_drops_writes_is_found_out");
+        return pleat_testing::skip(CANNOT_MOUNT);
     }
     let (accepted, error) = swap.write_until_refused(400);
     let told = error.to_string();

@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_handshake_refuses_what_no_kernel_offers() {
         let Ok((fd, _)) = open_userfaultfd() else {
-            eprintln!("skipped: userfaultfd is not allowed here; `pleat doctor` says why");
+            pleat_testing::skip("userfaultfd is not allowed here; `pleat doctor` says why");
             return;
         };
         assert_eq!(errno(&handshake(fd, 1 << 63).unwrap_err()), libc::EINVAL);

@@ -120,7 +120,7 @@ mod tests {
         let (memory, disk) = (PathBuf::from("/dev/shm"), PathBuf::from("/var/tmp"));
         let on_disk = |dir| inspect(dir).is_ok_and(|found| !found.in_memory);
         if !inspect(&memory).is_ok_and(|found| found.in_memory) || !on_disk(&disk) {
-            eprintln!("skipped: needs /dev/shm in memory and /var/tmp on a disk");
+            pleat_testing::skip("needs /dev/shm in memory and /var/tmp on a disk");
             return;
         }
         assert_eq!(

@@ -161,7 +161,7 @@ fn a_dump_is_a_sample_of_what_the_process_holds_and_can_be_measured() {
     let dumped = bench(&["dump", "--pages", "64", "--seed", "5", &pid, path]);
     std::hint::black_box(&held);
     if String::from_utf8_lossy(&dumped.stderr).contains("run this as root") {
-        println!("SKIP: this machine lets no process read another's memory");
+        pleat_testing::skip("this machine lets no process read another's memory");
         return;
     }
     assert!(stdout(&dumped).contains("64 of the"), "{dumped:?}");

@@ -97,7 +97,7 @@ pub fn corpus_pages() -> Vec<Page> {
         pages.extend(chosen.map(|page| Page::try_from(page).expect("a page long")));
     }
     if pages.is_empty() {
-        eprintln!("SKIPPED: no NAME.pages in {dir}");
+        pleat_testing::skip(format!("no NAME.pages in {dir}"));
     }
     pages
 }

@@ -35,9 +35,10 @@ mod walk;
 
 pub use cgroup::Cgroup;
 pub use job::Job;
-pub use machine::{eventually, skip, Machine};
+pub use machine::{eventually, Machine};
 pub use mounted::{Mounted, Mountpoint, SmallDisk};
 pub use outcome::Outcome;
+pub use pleat_testing::skip;
 pub use running::Running;
 pub use size::Megabytes;
 pub use swap_file::SwapFile;

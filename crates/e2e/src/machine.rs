@@ -1,14 +1,14 @@
 //! The machine that a test has to itself: the lock, the pleat binary, a scratch directory on a
-//! real disk, and the one place where a test is skipped.
+//! real disk.
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::sys;
+use pleat_testing::skip;
 
 /// Exclusive use of the machine, as long as it lives.
 pub struct Machine {
@@ -36,7 +36,7 @@ impl Machine {
             return Some(machine);
         }
         let said = String::from_utf8_lossy(&doctor.stdout);
-        skip(&format!("pleat doctor says:\n{said}"));
+        skip(format!("pleat doctor says:\n{said}"));
         None
     }
 
@@ -81,13 +81,6 @@ impl Machine {
 fn lock_file() -> File {
     let path = env::temp_dir().join(format!("pleat-e2e-{}.lock", sys::user()));
     File::create(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-/// Says visibly that a test did not run. Written past the test runner's capture of stderr.
-pub fn skip(why: &str) {
-    let thread = std::thread::current();
-    let test = thread.name().unwrap_or("a test");
-    let _ = writeln!(io::stderr(), "SKIP {test}: {}", why.trim_end());
 }
 
 /// Looks at `condition` until it holds or `limit` has passed; whether it held.

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::machine::{eventually, skip, Machine};
+use crate::machine::{eventually, Machine};
 use crate::outcome::Outcome;
 use crate::running::Running;
 use crate::size::Megabytes;
 use crate::{signal, sys, tree};
+use pleat_testing::skip;
 
 /// A mount hangs when a test has not ended by then; its end fails whatever waits for it.
 const TEST_SECONDS_MAX: u64 = 240;
@@ -23,7 +24,7 @@ impl Machine {
         let machine = Machine::locked();
         let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse");
         if let Err(error) = fuse {
-            skip(&format!("/dev/fuse: {error}"));
+            skip(format!("/dev/fuse: {error}"));
             return None;
         }
         if sys::user() != 0 && !machine.installed(&["fusermount3"]) {
@@ -252,7 +253,7 @@ impl SmallDisk {
             .args([&image, &at])
             .run();
         if !mounted.status.success() {
-            skip(&format!("no loop device: {}", mounted.describe()));
+            skip(format!("no loop device: {}", mounted.describe()));
             return None;
         }
         Some(SmallDisk { at })

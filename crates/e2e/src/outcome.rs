@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::machine::skip;
 use crate::size::Megabytes;
+use pleat_testing::skip;
 
 /// The end of a job.
 pub struct Outcome {

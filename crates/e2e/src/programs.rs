@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock};
 
-use crate::machine::{skip, target_dir, workspace, Machine};
+use crate::machine::{target_dir, workspace, Machine};
+use pleat_testing::skip;
 
 impl Machine {
     /// The torture program, compiled once per test binary; None after a SKIP line when there is
@@ -125,7 +126,7 @@ impl Machine {
                 .then_some(output)
         });
         if made.is_none() {
-            skip(&format!("does not compile here: {key}"));
+            skip(format!("does not compile here: {key}"));
         }
         made.clone()
     }
@@ -156,7 +157,7 @@ impl Machine {
     pub fn installed(&self, programs: &[&str]) -> bool {
         let missing: Vec<&str> = programs.iter().copied().filter(|p| !in_path(p)).collect();
         if !missing.is_empty() {
-            skip(&format!("not installed: {}", missing.join(", ")));
+            skip(format!("not installed: {}", missing.join(", ")));
         }
         missing.is_empty()
     }

@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 
 use crate::cgroup::Cgroup;
 use crate::job::Job;
-use crate::machine::{eventually, skip};
+use crate::machine::eventually;
 use crate::outcome::Outcome;
 use crate::silence::Silence;
 use crate::size::Megabytes;
 use crate::{stuck, sys, tree};
+use pleat_testing::skip;
 
 /// A running job. Dropping it without waiting kills it.
 pub struct Running {
@@ -191,7 +192,7 @@ fn cgroup_for(job: &Job<'_>) -> Option<Arc<Cgroup>> {
     match Cgroup::limited_to(budget.bytes() / 100 * 102) {
         Ok(group) => Some(Arc::new(group)),
         Err(why) => {
-            skip(&format!("the hard limit, not the test: {why}"));
+            skip(format!("the hard limit, not the test: {why}"));
             None
         }
     }

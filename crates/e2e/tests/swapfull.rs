@@ -25,7 +25,7 @@ impl SmallDisk {
         if mount.status.success() {
             return Some(SmallDisk { at });
         }
-        skip(&format!(
+        skip(format!(
             "no small disk: {}",
             String::from_utf8_lossy(&mount.stderr)
         ));

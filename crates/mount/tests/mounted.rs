@@ -184,7 +184,7 @@ fn extended_attributes_are_those_of_the_source() {
     let path = mount.path("file");
     fs::write(&path, "x").unwrap();
     if setxattr(mount.source("file"), "user.probe", b"1", XattrFlags::CREATE).is_err() {
-        return eprintln!("skipped: the source has no extended attributes");
+        return pleat_testing::skip("the source has no extended attributes");
     }
     setxattr(&path, "user.colour", b"blue", XattrFlags::CREATE).unwrap();
     let again = setxattr(&path, "user.colour", b"red", XattrFlags::CREATE);
@@ -370,7 +370,7 @@ fn mappings_see_writes_and_writes_see_shared_mappings() {
         .current_dir(mount.path(""))
         .status()
     else {
-        return eprintln!("skipped: python3 is missing");
+        return pleat_testing::skip("not installed: python3");
     };
     assert!(status.success());
     assert_eq!(&fs::read(mount.source("file")).unwrap()[..5], b"hello");

@@ -143,6 +143,12 @@ impl JobGroup {
         &self.place
     }
 
+    /// The name of its directory, which no other job's has.
+    pub fn name(&self) -> &str {
+        let name = self.place.dir.file_name().and_then(|name| name.to_str());
+        name.unwrap_or_default()
+    }
+
     /// The version of the cgroup file system it is in.
     pub fn version(&self) -> Version {
         self.place.version
@@ -423,7 +429,7 @@ mod tests {
         let group = match JobGroup::make() {
             Ok(group) => group,
             Err(why) => {
-                eprintln!("SKIP: no memory cgroup of its own: {why}");
+                pleat_testing::skip(format!("no memory cgroup of its own: {why}"));
                 return;
             }
         };
@@ -440,7 +446,7 @@ mod tests {
     #[test]
     fn a_group_counts_what_is_charged_to_it_and_keeps_its_limit_until_it_is_lifted() {
         let Ok(group) = JobGroup::make() else {
-            eprintln!("SKIP: no memory cgroup of its own");
+            pleat_testing::skip("no memory cgroup of its own");
             return;
         };
         assert_eq!(group.usage_bytes(), Some(0));

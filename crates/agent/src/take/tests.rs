@@ -87,7 +87,7 @@ fn pages_that_the_kernel_miscounts_are_taken_all_the_same() {
     let tools = match tools(PAGES) {
         Ok(tools) => tools,
         Err(errno) => {
-            eprintln!("SKIP: userfaultfd is not allowed here (errno {errno})");
+            pleat_testing::skip(format!("userfaultfd is not allowed here (errno {errno})"));
             return;
         }
     };

@@ -4,7 +4,6 @@
 use super::*;
 use crate::backing::{Completion, Patience, Request, Transfer};
 use crate::buffer::Buffer;
-use std::io::Write;
 use std::os::fd::FromRawFd;
 use std::time::Instant;
 
@@ -56,7 +55,7 @@ fn assert_patience_ends(queue: &mut dyn Queue) {
 #[test]
 fn a_ring_leaks_the_buffer_of_a_transfer_that_never_ends() {
     if !ring::is_allowed() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: no io_uring here");
+        pleat_testing::skip("no io_uring here");
         return;
     }
     let file = mute();
@@ -153,7 +152,7 @@ fn a_file_system_without_o_direct_is_served_all_the_same() {
 
     let shared_memory = Path::new("/dev/shm");
     if !shared_memory.is_dir() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED the rest: no /dev/shm here");
+        pleat_testing::skip("the rest: no /dev/shm here");
         return;
     }
     for store in [

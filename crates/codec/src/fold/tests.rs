@@ -13,7 +13,7 @@ fn levels() -> Vec<Level> {
         Level::Avx512 => vec![Level::Portable, Level::Avx2],
     };
     if below.len() < 2 {
-        println!("SKIPPED: this CPU has no more than {best:?}");
+        pleat_testing::skip(format!("the rest: this CPU has no more than {best:?}"));
     }
     below.into_iter().chain([best]).collect()
 }

@@ -36,7 +36,7 @@ fn the_page_is_locked_not_dumped_and_wiped_on_fork() {
     let maps = fs::read_to_string("/proc/self/smaps").unwrap();
     let ours = maps.lines().skip_while(|line| !line.starts_with(&begin));
     let Some(flags) = ours.clone().find(|line| line.starts_with("VmFlags:")) else {
-        return eprintln!("SKIPPED: this kernel does not tell the flags of mappings");
+        return pleat_testing::skip("this kernel does not tell the flags of mappings");
     };
     for flag in ["lo", "dd", "wf"] {
         assert!(
@@ -89,7 +89,7 @@ fn without_the_right_to_lock_there_is_no_value() {
         }
     });
     match answer {
-        3 => eprintln!("SKIPPED: a child may not give up its rights here"),
+        3 => pleat_testing::skip("a child may not give up its rights here"),
         _ => assert_eq!(answer, 0, "1: another error, 2: locked all the same"),
     }
 }
