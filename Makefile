@@ -3,6 +3,7 @@
 # make demo       a real program at half the memory it needs, with and without pleat
 # make test       everything that CI runs
 # make kernels    Debian's kernels in QEMU, each with the testers of system calls: an hour without hardware virtualization
+# make chaos      1,000 jobs that are killed, stopped and interrupted at random: an hour
 # make soak       what takes longer: half an hour of programs that check their memory, java and node with 300 MB
 
 PREFIX ?= /usr/local
@@ -10,7 +11,7 @@ CARGO ?= cargo
 CC ?= cc
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: build install uninstall demo test lint unit fuzz e2e soak soak-short kernels tools fuzz-tools clean
+.PHONY: build install uninstall demo test lint unit fuzz e2e chaos chaos-short soak soak-short kernels tools fuzz-tools clean
 
 build: tools
 	$(CARGO) build --release
@@ -33,7 +34,7 @@ uninstall:
 demo: build
 	demo/demo.sh $(RELEASE)/pleat
 
-test: lint unit fuzz e2e soak-short
+test: lint unit fuzz e2e chaos-short soak-short
 
 lint: tools
 	$(CARGO) fmt --all --check
@@ -42,7 +43,7 @@ lint: tools
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 
 unit: tools
-	$(CARGO) test --workspace --exclude pleat-e2e
+	tests/counted unit $(CARGO) test --workspace --exclude pleat-e2e
 
 # Random input for every decoder, and random histories for everything that keeps pages: the same tests
 # as above with many more cases, then the fuzz targets of the codecs, guided by coverage. Bounded: about
@@ -50,23 +51,32 @@ unit: tools
 FUZZ_CASES ?= 4000
 FUZZ_SECONDS ?= 20
 fuzz: tools fuzz-tools
-	PROPTEST_CASES=$(FUZZ_CASES) $(CARGO) test --release -p pleat-codec -p pleat-store -p pleat-backing -p pleat-engine -p pleat-trace
+	PROPTEST_CASES=$(FUZZ_CASES) tests/counted "unit, more cases" $(CARGO) test --release -p pleat-codec -p pleat-store -p pleat-backing -p pleat-engine -p pleat-trace
 	CARGO="$(CARGO)" CC="$(CC)" fuzz/run $(FUZZ_SECONDS)
 
-# One at a time: each test measures memory and time of whole jobs.
+# One at a time: each test measures memory and time of whole jobs. The tests themselves need no optimization; pleat is the release build.
 e2e: build
-	$(RELEASE)/pleat doctor || true
-	$(CARGO) test --release -p pleat-e2e -- --test-threads=1
+	$(RELEASE)/pleat doctor || [ "$(PLEAT_SKIPS)" != listed ]
+	tests/counted e2e $(CARGO) test -p pleat-e2e -- --test-threads=1
 
 # What takes too long for every change: half an hour of soak/soak.sh, then java and node with 300 MB and the like.
 SOAK_MINUTES ?= 30
 soak: build
 	soak/soak.sh $(SOAK_MINUTES) $(RELEASE)/pleat
-	$(CARGO) test --release -p pleat-e2e -- --ignored --test-threads=1
+	$(CARGO) test -p pleat-e2e -- --ignored --test-threads=1
 
 # The same for two minutes; where its programs are missing it says so and is skipped (77).
 soak-short: build
-	soak/soak.sh 2 $(RELEASE)/pleat || [ $$? = 77 ]
+	tests/counted soak soak/soak.sh 2 $(RELEASE)/pleat
+
+# Jobs that are killed, stopped and interrupted at random (tests/chaos.py), for an hour; `make test` has 42 rounds of it.
+CHAOS_ROUNDS ?= 1000
+CHAOS_SEED ?= 1
+chaos: build
+	tests/chaos.py $(RELEASE) --rounds $(CHAOS_ROUNDS) --seed $(CHAOS_SEED)
+
+chaos-short: build
+	tests/counted chaos tests/chaos.py $(RELEASE) --rounds 42
 
 # On kernels that this machine does not have (docs/kernels.md).
 kernels: build

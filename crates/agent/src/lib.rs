@@ -12,6 +12,7 @@
 //! library still takes a single-threaded program for one.
 #![cfg_attr(not(test), no_std)]
 
+mod abandoned;
 mod area;
 mod bytes;
 mod credentials;

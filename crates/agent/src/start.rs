@@ -2,7 +2,7 @@
 
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
-use crate::{credentials, exec, growth, patch, serve, symbols, threads};
+use crate::{abandoned, credentials, exec, growth, patch, serve, symbols, threads};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
@@ -78,6 +78,35 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     connect_and_start(0);
 }
 
+/// The job's first program is killed with the supervisor until it has an agent, which sees to that from then on: what the program
+/// finds is as without pleat.
+fn untie(socket: i32) {
+    let mut signal = 0i32;
+    let pointer = (&raw mut signal) as usize;
+    // SAFETY: a word that the kernel writes, and plain numbers.
+    unsafe {
+        let asked = [libc::PR_GET_PDEATHSIG as usize, pointer, 0, 0, 0, 0];
+        if raw::call(Sysno::prctl, asked).is_ok() && signal == libc::SIGKILL && is_first(socket) {
+            let none = [libc::PR_SET_PDEATHSIG as usize, 0, 0, 0, 0, 0];
+            let _ = raw::call(Sysno::prctl, none);
+        }
+    }
+}
+
+/// Whether this is the job's first process: the supervisor's child. Anybody else may have asked to be killed with its parent.
+fn is_first(socket: i32) -> bool {
+    let mut peer = [0u32; 3];
+    let mut length = core::mem::size_of_val(&peer) as u32;
+    let (pointer, length) = ((&raw mut peer) as usize, (&raw mut length) as usize);
+    let (level, name) = (libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize);
+    // SAFETY: a `struct ucred`, and its size.
+    unsafe {
+        let asked = [socket as usize, level, name, pointer, length, 0];
+        raw::call(Sysno::getsockopt, asked).is_ok()
+            && raw::call(Sysno::getppid, [0; 6]) == Ok(peer[0] as usize)
+    }
+}
+
 extern "C" fn prepare() {
     if !area::may_fork() {
         // Called by the C library itself (daemon, forkpty): this fork cannot be refused any more.
@@ -145,8 +174,12 @@ pub fn is_of_supervisor(device: u64) -> bool {
 /// Connects and starts the agent thread. When that fails after an exec the program runs unmanaged,
 /// which the supervisor notices and reports.
 fn connect_and_start(forked: u32) -> bool {
-    let Ok(socket) = connect() else {
-        return false;
+    let socket = match connect() {
+        Ok(socket) => socket,
+        Err(libc::ECONNREFUSED) if is_abandoned() => {
+            raw::die(b"pleat: the supervisor is gone; ending a process that it had not met yet\n")
+        }
+        Err(_) => return false,
     };
     let Ok(area) = Area::map() else {
         raw::close(socket);
@@ -156,9 +189,22 @@ fn connect_and_start(forked: u32) -> bool {
     AREA.store(area.start, Ordering::Relaxed);
     FORKED.store(forked, Ordering::Release);
     let started = start_thread(area);
+    if started && forked == 0 {
+        untie(socket);
+    }
     // The agent has its own copy of the descriptor table by now.
     raw::close(socket);
     started
+}
+
+/// See [`abandoned`].
+fn is_abandoned() -> bool {
+    let mut name = [0u8; NAME_MAX];
+    let length = NAME_LENGTH.load(Ordering::Acquire);
+    for (to, from) in name[..length].iter_mut().zip(&NAME) {
+        *to = from.load(Ordering::Relaxed);
+    }
+    abandoned::is_abandoned(&name[..length])
 }
 
 /// The supervisor does not serve this process: it is asked nothing more.

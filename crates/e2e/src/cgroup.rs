@@ -68,7 +68,8 @@ impl Cgroup {
         self.members()
     }
 
-    fn members(&self) -> Vec<i32> {
+    /// The processes in this group and those that jobs have made inside of it.
+    pub fn members(&self) -> Vec<i32> {
         let dirs = self.below().into_iter().chain([self.dir.clone()]);
         let texts =
             dirs.map(|dir| fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default());

@@ -97,6 +97,16 @@ impl Running {
         sys::kill_process(self.pid, signal);
     }
 
+    /// Kills pleat and its keeper by one stroke, as far as a process can.
+    pub fn kill_with_keeper(&self) {
+        let name = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let mut others = self.descendants().into_iter();
+        let keeper = others.find(|pid| name(pid).starts_with("pleat-keeper"));
+        let keeper = keeper.expect("it has a keeper");
+        self.signal(libc::SIGKILL);
+        sys::kill_process(keeper, libc::SIGKILL);
+    }
+
     /// What it has printed so far.
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.files.stdout).unwrap_or_default()).into_owned()

@@ -82,6 +82,38 @@ fn nobody_is_left_waiting_when_the_supervisor_is_killed() {
     assert!(is_over, "left: {:?}", job_groups(group));
 }
 
+/// Processes of the job are forked and executed all the time: one of those finds no supervisor, and ends itself because nobody
+/// minds its group.
+#[test]
+fn nobody_is_left_when_supervisor_and_keeper_are_killed_by_one_stroke() {
+    const ROUNDS: u64 = 12;
+    const FORKS: &str =
+        "echo begun; for i in 1 2 3; do (while :; do sleep 9 & env true; done) & done; wait";
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    for round in 0..ROUNDS {
+        let job = machine.job("sh").args(["-c", FORKS]).budget(BUDGET);
+        let running = job.hard_limit().spawn();
+        running.wait_for_output("begun");
+        let Some(group) = running.cgroup() else {
+            return;
+        };
+        if job_groups(group).is_empty() {
+            return skip("no job has a memory cgroup of its own here");
+        }
+        std::thread::sleep(Duration::from_millis(7 * round));
+        running.kill_with_keeper();
+        let all_gone = eventually(Duration::from_secs(1), || group.members().is_empty());
+        assert!(
+            all_gone,
+            "left: {:?}; {}",
+            group.members(),
+            running.stderr()
+        );
+    }
+}
+
 /// Memory that cannot be folded, and a limit that is firm.
 #[test]
 fn a_job_that_nothing_helps_is_told_so_and_ended_where_the_limit_is_firm() {

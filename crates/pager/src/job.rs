@@ -18,7 +18,7 @@ use pleat_codec::Choice;
 use pleat_engine::{Engine, Preset, Settings, Victims};
 use pleat_sys::channel::Listener;
 use pleat_sys::grant::Grant;
-use pleat_sys::inherited::{enter_group, raise_descriptor_limit, Inherited};
+use pleat_sys::inherited::{end_with_us, enter_group, raise_descriptor_limit, Inherited};
 use pleat_sys::keeper::Keeper;
 use pleat_sys::oom_score::OomScore;
 use pleat_sys::process::keep_heap_small;
@@ -313,8 +313,7 @@ fn start_job(
     companions: &mut [Box<dyn Companion>],
     own_group: Option<&OwnGroup>,
 ) -> Result<Started, RunError> {
-    let name = socket_name().map_err(other("draw a random name"))?;
-    let listener = Listener::bind(&name).map_err(other("listen for processes"))?;
+    let (name, listener) = listen(own_group)?;
     signals::adopt_orphans().map_err(other("adopt the job's orphans"))?;
     let swap = job.swap.as_ref().map(SwapStore::open).transpose()?;
     let parts = shared::Parts {
@@ -334,6 +333,7 @@ fn start_job(
     let mut command = program_command(job, &name, companions)?;
     signals::exec_with_mask_of(&mut command, signals);
     before.inherited.leave_to(&mut command);
+    end_with_us(&mut command);
     if let Some(oom_score) = before.oom_score {
         oom_score.leave_to(&mut command);
     }
@@ -400,6 +400,21 @@ impl Job {
             None => self.preset.run_max,
         }
     }
+}
+
+/// Listens for processes: by the name of the job's group if it has one, by which those in it can tell that nobody minds it any
+/// more (`agent/src/abandoned.rs`).
+fn listen(own_group: Option<&OwnGroup>) -> Result<(String, Listener), RunError> {
+    if let Some(own) = own_group {
+        let name = own.group().name().to_owned();
+        // Somebody may have taken it, who saw the group.
+        if let Ok(listener) = Listener::bind(&name) {
+            return Ok((name, listener));
+        }
+    }
+    let name = socket_name().map_err(other("draw a random name"))?;
+    let listener = Listener::bind(&name).map_err(other("listen for processes"))?;
+    Ok((name, listener))
 }
 
 /// A name that no other job has. It is no secret: /proc/net/unix shows it to everybody, and who may speak is

@@ -1,7 +1,8 @@
 //! What programs inherit from us though it is changed for ourselves: a file system takes off no umask, and
 //! has a descriptor for every file that the kernel knows.
 
-use std::os::fd::RawFd;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -54,6 +55,17 @@ pub fn raise_descriptor_limit() {
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limits) };
 }
 
+/// The same open file, by a descriptor of at least `from` if there is one.
+pub(crate) fn renumbered(file: File, from: RawFd) -> File {
+    // SAFETY: plain numbers; the new descriptor is this function's own.
+    unsafe {
+        match libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, from) {
+            fd if fd >= 0 => File::from_raw_fd(fd),
+            _ => file,
+        }
+    }
+}
+
 /// How many bytes the main thread's stack may have.
 pub fn stack_limit() -> u64 {
     limit(libc::RLIMIT_STACK).rlim_cur
@@ -104,6 +116,24 @@ pub fn enter_group(command: &mut Command, entrance: RawFd) {
     };
     // SAFETY: `enter` allocates nothing (the error is a number) and takes no lock.
     unsafe { command.pre_exec(enter) };
+}
+
+/// Has `command`'s program killed when the calling thread ends, until the program, or its agent, says otherwise: before it
+/// has an agent nobody else would end it if this process and its keeper were killed by one stroke.
+pub fn end_with_us(command: &mut Command) {
+    let us = std::process::id() as libc::pid_t;
+    let tie = move || {
+        // SAFETY: plain numbers; both calls are async-signal-safe.
+        let is_tied = unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 && libc::getppid() == us
+        };
+        match is_tied {
+            true => Ok(()),
+            false => Err(std::io::Error::from_raw_os_error(libc::ESRCH)),
+        }
+    };
+    // SAFETY: `tie` allocates nothing (the error is a number) and takes no lock.
+    unsafe { command.pre_exec(tie) };
 }
 
 /// Writes a number into a file, without allocating: for a process between fork and exec.

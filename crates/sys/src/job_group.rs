@@ -12,6 +12,7 @@
 //! any later job can tell a group that was left behind, lift its limit, and remove it.
 #![forbid(unsafe_code)]
 
+use crate::inherited::renumbered;
 use crate::limits;
 use std::fs::{self, File};
 use std::io;
@@ -28,6 +29,9 @@ pub use notices::Notices;
 /// How the names of groups begin: those of jobs, and those that v2 needs for supervisors.
 const OF_JOBS: &str = "pleat-job-";
 const OF_SUPERVISORS: &str = "pleat-supervisor-";
+/// The lock has a descriptor above that of the socket on which the supervisor listens: the kernel closes those of a killed process
+/// from the last to the first, and who finds nobody listening looks whether the lock is held (`agent/src/abandoned.rs`).
+const LOCK_FROM: RawFd = 512;
 /// A killed process leaves its group a moment later: so long a group that is to go is tried again.
 const EMPTY_WITHIN: Duration = Duration::from_millis(100);
 const TRY_AGAIN: Duration = Duration::from_millis(1);
@@ -356,7 +360,7 @@ fn fresh_dir(home: &Path) -> Result<(PathBuf, File), String> {
         fs::create_dir(&dir).map_err(why)?;
         let lock = File::open(&dir).and_then(|file| {
             file.try_lock()?;
-            Ok(file)
+            Ok(renumbered(file, LOCK_FROM))
         });
         // Between the two another job may have found it without a lock: then it is gone, or about to be.
         match lock {

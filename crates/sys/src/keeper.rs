@@ -169,6 +169,14 @@ fn watch(shared: &Shared, supervisor: RawFd, bell: &Bell, group: Option<&Place>)
         wake_in_time(shared, supervisor);
     }
     if !shared.calm.load(Ordering::Acquire) {
+        let is_empty = group.is_none_or(|group| group.members().is_empty());
+        if !is_empty || known(shared).next().is_some() {
+            // Before anything: this process may be the next to be killed.
+            eprintln!(
+                "pleat: the supervisor was killed, and memory of the job with it; \
+                 the job's processes are ended"
+            );
+        }
         if let Some(group) = group {
             // First: whoever waits at a limit that nobody minds would wait for ever.
             group.lift();
@@ -210,16 +218,18 @@ fn kill_members(group: &Place) {
     }
 }
 
+/// The processes that die with the supervisor, with the descriptors that stand for them.
+fn known(shared: &Shared) -> impl Iterator<Item = (i32, RawFd)> + '_ {
+    let entries = shared.processes.iter().zip(&shared.pids);
+    let entries =
+        entries.map(|(pidfd, pid)| (pid.load(Ordering::Acquire), pidfd.load(Ordering::Acquire)));
+    entries.filter(|(_, pidfd)| *pidfd != NONE)
+}
+
 /// Kills every process of the job, and what they have just forked, which the supervisor may not have
 /// known yet. (The keeper was forked from a process with one thread, so it may allocate.)
 fn end_all(shared: &Shared) {
-    let known: Vec<(i32, RawFd)> = shared
-        .processes
-        .iter()
-        .zip(&shared.pids)
-        .map(|(pidfd, pid)| (pid.load(Ordering::Acquire), pidfd.load(Ordering::Acquire)))
-        .filter(|(_, pidfd)| *pidfd != NONE)
-        .collect();
+    let known: Vec<(i32, RawFd)> = known(shared).collect();
     // By descriptors, taken while what they descend from was alive: a number may be another process's by now.
     let mut offspring = Vec::new();
     for (pid, fd) in &known {
@@ -241,12 +251,6 @@ fn end_all(shared: &Shared) {
     }
     for (_, pidfd) in &known {
         super::process::signal(*pidfd, libc::SIGKILL);
-    }
-    if !known.is_empty() {
-        eprintln!(
-            "pleat: the supervisor was killed, and memory of the job with it; \
-             the job's processes are ended"
-        );
     }
     // As long as this process lives, no userfaultfd is closed: what was forked after the look above
     // waits for its memory instead of reading zeros, finds no supervisor, and ends itself.
