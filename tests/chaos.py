@@ -18,7 +18,7 @@ All are to be 0; the exit status says whether they are. One more is told and is 
                 of the job's own
 
 Everything a round does follows from the seed and its number, but not how the kernel lets its processes take turns. Needs
-Python and a C compiler; as root it adds hard limits and a full disk.
+Python and a C compiler; as root it adds hard limits and a full disk. The exit status is 77 where pleat cannot work.
 """
 import argparse
 import os
@@ -345,6 +345,9 @@ def main():
     parser.add_argument("-v", "--verbose", action="store_true")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if subprocess.run([arguments.build / "pleat", "doctor"], stdout=subprocess.DEVNULL).returncode != 0:
+        print("SKIP chaos: pleat cannot work here; `pleat doctor` says why")
+        sys.exit(77)
     rounds, found = Counter(), Counter()
     with tempfile.TemporaryDirectory(prefix="pleat-chaos-", dir="/var/tmp") as work:
         chaos = Chaos(arguments, Path(work))

@@ -12,6 +12,8 @@ use syscalls::{raw, Sysno};
 /// An errno, positive.
 pub type Errno = i32;
 
+/// How long somebody else holds a lock before it is looked whether that is still there.
+const LOCK_LOOK_MS: i64 = 100;
 /// A step for which there was no memory is made again so often before a pause: a thread of the program's that waits for the
 /// same few pages is not to get all of them.
 const MEMORY_TRIES_AT_ONCE: u32 = 16;
@@ -107,8 +109,9 @@ pub fn open(path: &CStr, flags: i32) -> Result<i32, Errno> {
     opened.map(|fd| fd as i32)
 }
 
-/// Takes a shared futex lock of the control page.
-pub fn lock(word: &AtomicU32) {
+/// Takes a shared futex lock of the control page. `look` is called from time to time while somebody else holds it: who
+/// does may have been killed.
+pub fn lock(word: &AtomicU32, look: impl Fn()) {
     if word
         .compare_exchange(
             control::FREE,
@@ -121,7 +124,8 @@ pub fn lock(word: &AtomicU32) {
         return;
     }
     while word.swap(control::CONTENDED, Ordering::Acquire) != control::FREE {
-        futex(word, libc::FUTEX_WAIT, control::CONTENDED);
+        wait_while(word, control::CONTENDED, LOCK_LOOK_MS);
+        look();
     }
 }
 

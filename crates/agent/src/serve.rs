@@ -122,6 +122,29 @@ pub fn followed() -> u32 {
     })
 }
 
+/// Ends the process if the supervisor is gone: it may have been killed with a lock in its hand, for which this thread waits instead
+/// of for the end of the connection.
+pub fn look_for_supervisor() {
+    let mut socket = libc::pollfd {
+        fd: crate::start::socket(),
+        events: 0,
+        revents: 0,
+    };
+    let pointer = (&raw mut socket) as usize;
+    // SAFETY: one `struct pollfd`; the call returns at once.
+    let polled = unsafe { raw::call(Sysno::poll, [pointer, 1, 0, 0, 0, 0]) };
+    if polled == Ok(1) && socket.revents & libc::POLLHUP != 0 {
+        die_alone();
+    }
+}
+
+fn die_alone() -> ! {
+    raw::die(
+        b"pleat: the supervisor is gone, and memory of this process with it; \
+          ending the process\n",
+    )
+}
+
 /// Serves until the process ends, or cannot be managed.
 pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
     send(socket, hello, &[]);
@@ -269,10 +292,7 @@ impl Packet {
             got => got,
         };
         let Some((length, descriptors)) = got.filter(|(length, _)| *length >= 4) else {
-            raw::die(
-                b"pleat: the supervisor is gone, and memory of this process with it; \
-                  ending the process\n",
-            );
+            die_alone();
         };
         self.length = length;
         descriptors

@@ -217,6 +217,11 @@ pub fn agent_thread() -> i32 {
     THREAD.load(Ordering::Acquire)
 }
 
+/// The agent's connection, by its descriptor in the agent's table; -1 while there is none.
+pub fn socket() -> i32 {
+    SOCKET.load(Ordering::Acquire)
+}
+
 /// Where the agent's memory is, as `(start, end)`; nothing while there is none.
 pub fn area() -> (usize, usize) {
     match AREA.load(Ordering::Acquire) {

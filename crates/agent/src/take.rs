@@ -11,6 +11,7 @@
 use crate::area::Area;
 use crate::prepare::Tools;
 use crate::raw;
+use crate::serve;
 use crate::threads;
 use crate::timer::Timer;
 use core::sync::atomic::Ordering;
@@ -121,7 +122,7 @@ fn own_protected(tools: &Tools, generation: u64, address: usize) -> bool {
     };
     // SAFETY: the control page is mapped for the life of the process.
     let control = unsafe { &*tools.control };
-    raw::lock(&control.lock);
+    raw::lock(&control.lock, serve::look_for_supervisor);
     let current = control.generation.load(Ordering::Acquire) == generation;
     // SAFETY: the structure of this request; the kernel refuses pages that are not managed.
     let freed =
@@ -171,7 +172,7 @@ fn move_run(
     };
     // SAFETY: the control page is mapped for the life of the process.
     let control = unsafe { &*tools.control };
-    raw::lock(&control.lock);
+    raw::lock(&control.lock, serve::look_for_supervisor);
     if control.generation.load(Ordering::Acquire) != generation {
         raw::unlock(&control.lock);
         return Moved::Stale;
