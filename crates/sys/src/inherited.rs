@@ -124,12 +124,14 @@ pub fn end_with_us(command: &mut Command) {
     let us = std::process::id() as libc::pid_t;
     let tie = move || {
         // SAFETY: plain numbers; both calls are async-signal-safe.
-        let is_tied = unsafe {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0 && libc::getppid() == us
+        let parent = unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::getppid()
         };
-        match is_tied {
-            true => Ok(()),
-            false => Err(std::io::Error::from_raw_os_error(libc::ESRCH)),
+        // It may have ended before; 0: it is in another PID namespace, where that cannot be told.
+        match parent {
+            parent if parent == us || parent == 0 => Ok(()),
+            _ => Err(std::io::Error::from_raw_os_error(libc::ESRCH)),
         }
     };
     // SAFETY: `tie` allocates nothing (the error is a number) and takes no lock.
