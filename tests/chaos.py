@@ -21,8 +21,10 @@ Everything a round does follows from the seed and its number, but not how the ke
 Python and a C compiler; as root it adds hard limits and a full disk. The exit status is 77 where pleat cannot work.
 """
 import argparse
+import ctypes
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -75,6 +77,20 @@ def where(process):
     return "".join(lines)
 
 
+def adopt_orphans():
+    """What a killed supervisor leaves becomes ours: not every container has an init that reaps."""
+    pr_set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def reap():
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
 def has_agent(process):
     try:
         return any("pleat-agent" in (task / "comm").read_text() for task in Path(f"/proc/{process.pid}/task").glob("*"))
@@ -94,7 +110,8 @@ def memory_cgroup():
         if (place / "memory.limit_in_bytes").exists():
             return place, "memory.limit_in_bytes"
     place = Path("/sys/fs/cgroup")
-    if "memory" in (place / "cgroup.subtree_control").read_text() if (place / "cgroup.subtree_control").exists() else False:
+    handed_out = place / "cgroup.subtree_control"
+    if handed_out.exists() and "memory" in handed_out.read_text().split():
         return place, "memory.max"
     return None
 
@@ -108,7 +125,8 @@ class SmallDisk:
         with open(self.image, "wb") as image:
             image.truncate(96 << 20)
         commands = [["mkfs.ext4", "-q", "-m", "0", self.image], ["mount", "-o", "loop", self.image, self.place]]
-        self.is_there = all(subprocess.run(c, stderr=subprocess.DEVNULL).returncode == 0 for c in commands)
+        self.is_there = os.geteuid() == 0 and shutil.which("mkfs.ext4") is not None
+        self.is_there = self.is_there and all(subprocess.run(c, stderr=subprocess.DEVNULL).returncode == 0 for c in commands)
 
     def fill(self):
         with open(self.place / "filler", "wb", buffering=0) as filler:
@@ -137,6 +155,7 @@ class Round:
         self.at = self.random.choice([0.0, 0.02, 0.1, 0.3, 1.0, 1.5]) * self.random.random()
         self.log = chaos.work / f"{number}.log"
         self.findings = []
+        self.group = None
         self.has_own_group = False
 
     def command(self):
@@ -277,12 +296,15 @@ class Round:
         }.get(self.kind, [])
 
     def clean(self):
+        """Leaves nothing of the round, however it ended."""
         self.kill([p.pid for p in processes(self.mark)])
+        self.wait_until_all_are_gone(END_WITHIN)
+        reap()
         self.chaos.disk.clear()
         if self.group:
             self.chaos.remove_group(self.group)
         if not self.findings:
-            self.log.unlink()
+            self.log.unlink(missing_ok=True)
 
 
 class Chaos:
@@ -349,6 +371,7 @@ def main():
     if subprocess.run([arguments.build / "pleat", "doctor"], stdout=subprocess.DEVNULL).returncode != 0:
         print("SKIP chaos: pleat cannot work here; `pleat doctor` says why")
         sys.exit(77)
+    adopt_orphans()
     rounds, found = Counter(), Counter()
     with tempfile.TemporaryDirectory(prefix="pleat-chaos-", dir="/var/tmp") as work:
         chaos = Chaos(arguments, Path(work))
@@ -356,7 +379,11 @@ def main():
             for number in range(arguments.first, arguments.first + arguments.rounds):
                 kind = arguments.only or chaos.kinds[number % len(chaos.kinds)]
                 one = Round(chaos, number, kind)
-                one.run()
+                try:
+                    one.run()
+                except BaseException:
+                    one.clean()
+                    raise
                 rounds[kind] += 1
                 if arguments.verbose:
                     print(f"round {number}: {kind} after {one.at:.2f} s: status {one.status}, {one.disturbed} processes", flush=True)
