@@ -6,8 +6,12 @@
 use serde_json::Value;
 use std::process::Command;
 
-/// Who may use whom. Dev-dependencies count, except in `pleat-e2e`, which is nothing but tests.
-const ARROWS: [(&str, &[&str]); 16] = [
+/// What the tests of any crate may use.
+const FOR_TESTS: &str = "pleat-testing";
+
+/// Who may use whom. Dev-dependencies count, except in `pleat-e2e`, which is nothing but tests, and those on [`FOR_TESTS`].
+const ARROWS: [(&str, &[&str]); 17] = [
+    (FOR_TESTS, &[]),
     ("pleat-types", &[]),
     ("pleat-sys", &["pleat-wire"]),
     ("pleat-wire", &[]),
@@ -90,6 +94,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "pleat-backing",
             "pleat-engine",
             "pleat-codec",
+            FOR_TESTS,
         ],
     ),
 ];
@@ -137,7 +142,8 @@ fn arrows_of_the_workspace() -> Vec<(String, String)> {
     for package in &packages {
         for dependency in package["dependencies"].as_array().expect("dependencies") {
             let (from, to) = (name(package), name(dependency));
-            if members.contains(&to) && from != to {
+            let is_for_tests = to == FOR_TESTS && dependency["kind"] == "dev";
+            if members.contains(&to) && from != to && !is_for_tests {
                 arrows.push((from, to));
             }
         }
