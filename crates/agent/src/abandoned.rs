@@ -10,11 +10,6 @@ use crate::raw;
 use core::ffi::CStr;
 use syscalls::Sysno;
 
-/// Where the memory controller of either version usually is.
-const ROOTS: [(&[u8], &[u8]); 2] = [
-    (b"0::", b"/sys/fs/cgroup"),
-    (b":memory:", b"/sys/fs/cgroup/memory"),
-];
 const TEXT_MAX: usize = 4096;
 const PATH_MAX: usize = 1024;
 
@@ -32,21 +27,23 @@ pub fn is_abandoned(name: &[u8]) -> bool {
     })
 }
 
-/// The directory of the group called `name` on the way to the one that a line of /proc/self/cgroup names.
+/// The directory of the group called `name` on the way to the one that a line of /proc/self/cgroup names, where the memory
+/// controller of either version usually is.
 fn group_of<'a>(line: &[u8], name: &[u8], path: &'a mut [u8; PATH_MAX]) -> Option<&'a CStr> {
-    let (mark, root) = ROOTS.iter().find(|(mark, _)| find(line, mark).is_some())?;
-    let group = &line[find(line, mark)? + mark.len()..];
-    let mut from = 0;
-    let end = loop {
-        let at = from + find(&group[from..], name)?;
-        let end = at + name.len();
-        let is_whole =
-            at > 0 && group[at - 1] == b'/' && matches!(group.get(end), None | Some(b'/'));
-        if is_whole {
-            break end;
-        }
-        from = at + 1;
+    let mut fields = line.splitn(3, |byte| *byte == b':');
+    let (number, controllers, group) = (fields.next()?, fields.next()?, fields.next()?);
+    let root: &[u8] = match (number, controllers) {
+        (b"0", b"") => b"/sys/fs/cgroup",
+        (_, b"memory") => b"/sys/fs/cgroup/memory",
+        _ => return None,
     };
+    // Where each part of the group's path ends, and whether it is the name.
+    let mut ends = group.split(|byte| *byte == b'/').scan(0, |next, part| {
+        let end = *next + part.len();
+        *next = end + 1;
+        Some((end, part == name))
+    });
+    let (end, _) = ends.find(|(_, is_named)| *is_named)?;
     let length = root.len() + end;
     if length >= PATH_MAX {
         return None;
@@ -55,11 +52,6 @@ fn group_of<'a>(line: &[u8], name: &[u8], path: &'a mut [u8; PATH_MAX]) -> Optio
     path[root.len()..length].copy_from_slice(&group[..end]);
     path[length] = 0;
     CStr::from_bytes_until_nul(path).ok()
-}
-
-fn find(text: &[u8], part: &[u8]) -> Option<usize> {
-    text.windows(part.len().max(1))
-        .position(|window| window == part)
 }
 
 /// Nobody holds the lock that a supervisor and its keeper hold as long as one of them lives.

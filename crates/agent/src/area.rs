@@ -16,8 +16,8 @@ use pleat_wire::{control, PAGE};
 use syscalls::Sysno;
 
 const STACK: usize = 16 * PAGE;
-/// What the agent uses of it.
-const STACK_USED: usize = 4 * PAGE;
+/// What the agent uses of it: one page was seen, over forks and take-aways.
+const STACK_USED: usize = 2 * PAGE;
 const STAGING: usize = TAKE_MAX * PAGE;
 const LENGTH: usize = PAGE + STACK + 2 * STAGING;
 
@@ -61,6 +61,12 @@ static BEACON: AtomicUsize = AtomicUsize::new(0);
 /// The same, from when there is one.
 static DARK: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether the kernel has both addresses in one page table, which is there as soon as one of them is used.
+pub fn share_a_page_table(one: usize, other: usize) -> bool {
+    const COVERED: usize = 512 * PAGE;
+    one / COVERED == other / COVERED
+}
+
 /// Where the agent's memory is.
 #[derive(Clone, Copy)]
 pub struct Area {
@@ -97,8 +103,10 @@ impl Area {
                 core::ptr::write_volatile((self.stack_top() - page * PAGE) as *mut u8, 0);
             }
             for page in [first, last] {
-                core::ptr::read_volatile(page as *const u8);
-                let _ = raw::advise_own(page, PAGE, libc::MADV_DONTNEED);
+                if !share_a_page_table(page, self.stack_top() - PAGE) {
+                    core::ptr::read_volatile(page as *const u8);
+                    let _ = raw::advise_own(page, PAGE, libc::MADV_DONTNEED);
+                }
             }
         }
     }

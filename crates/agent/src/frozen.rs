@@ -60,7 +60,9 @@ pub fn freeze() -> Result<(), Errno> {
     for _ in 0..PATIENCE {
         match INSIDE.compare_exchange(0, FROZEN, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return Ok(()),
-            Err(inside) => raw::wait_while(&INSIDE, inside, 1),
+            Err(inside) => {
+                raw::wait_while(&INSIDE, inside, 1);
+            }
         }
     }
     Err(libc::ETIMEDOUT)

@@ -124,8 +124,9 @@ pub fn lock(word: &AtomicU32, look: impl Fn()) {
         return;
     }
     while word.swap(control::CONTENDED, Ordering::Acquire) != control::FREE {
-        wait_while(word, control::CONTENDED, LOCK_LOOK_MS);
-        look();
+        if !wait_while(word, control::CONTENDED, LOCK_LOOK_MS) {
+            look();
+        }
     }
 }
 
@@ -136,8 +137,8 @@ pub fn unlock(word: &AtomicU32) {
     }
 }
 
-/// Sleeps while `word` is `value`, for so many milliseconds at most.
-pub fn wait_while(word: &AtomicU32, value: u32, limit_ms: i64) {
+/// Sleeps while `word` is `value`, for so many milliseconds at most; `false` when they have passed.
+pub fn wait_while(word: &AtomicU32, value: u32, limit_ms: i64) -> bool {
     let limit = [limit_ms / 1000, limit_ms % 1000 * 1_000_000];
     let (pointer, limit) = (core::ptr::from_ref(word) as usize, limit.as_ptr() as usize);
     let arguments = [
@@ -149,7 +150,8 @@ pub fn wait_while(word: &AtomicU32, value: u32, limit_ms: i64) {
         0,
     ];
     // SAFETY: the word and the timeout, a `struct timespec`, outlive the call.
-    let _ = unsafe { call(Sysno::futex, arguments) };
+    let waited = unsafe { call(Sysno::futex, arguments) };
+    waited != Err(libc::ETIMEDOUT)
 }
 
 /// Makes a step of the agent's again for a while as long as the kernel has no memory for it.

@@ -37,7 +37,9 @@ const READY_WAIT_MS: usize = 20_000;
 pub fn await_ready() -> bool {
     for _ in 0..READY_WAIT_MS / 100 {
         match READY.load(Ordering::Acquire) {
-            0 => raw::wait_while(&READY, 0, 100),
+            0 => {
+                raw::wait_while(&READY, 0, 100);
+            }
             _ => return true,
         }
     }

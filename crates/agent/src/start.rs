@@ -1,8 +1,9 @@
 //! Start of the agent: as a constructor after every exec, as an atfork handler in forked children.
 
+use crate::abandoned::is_abandoned;
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
-use crate::{abandoned, credentials, exec, growth, patch, serve, symbols, threads};
+use crate::{credentials, exec, growth, patch, serve, symbols, threads};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
@@ -64,8 +65,8 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     if !symbols::at_fork(prepare, parent, child) {
         return;
     }
-    threads::get_ready();
     threads::protect_current();
+    threads::get_ready();
     growth::begin();
     let is_exec_seen = patch::install();
     // SAFETY: as above.
@@ -176,7 +177,7 @@ pub fn is_of_supervisor(device: u64) -> bool {
 fn connect_and_start(forked: u32) -> bool {
     let socket = match connect() {
         Ok(socket) => socket,
-        Err(libc::ECONNREFUSED) if is_abandoned() => {
+        Err(libc::ECONNREFUSED) if is_abandoned(name(&mut [0; NAME_MAX])) => {
             raw::die(b"pleat: the supervisor is gone; ending a process that it had not met yet\n")
         }
         Err(_) => return false,
@@ -197,14 +198,13 @@ fn connect_and_start(forked: u32) -> bool {
     started
 }
 
-/// See [`abandoned`].
-fn is_abandoned() -> bool {
-    let mut name = [0u8; NAME_MAX];
-    let length = NAME_LENGTH.load(Ordering::Acquire);
-    for (to, from) in name[..length].iter_mut().zip(&NAME) {
+/// The socket's name.
+fn name(buffer: &mut [u8; NAME_MAX]) -> &[u8] {
+    let name = &mut buffer[..NAME_LENGTH.load(Ordering::Acquire)];
+    for (to, from) in name.iter_mut().zip(&NAME) {
         *to = from.load(Ordering::Relaxed);
     }
-    abandoned::is_abandoned(&name[..length])
+    name
 }
 
 /// The supervisor does not serve this process: it is asked nothing more.
@@ -232,15 +232,16 @@ pub fn area() -> (usize, usize) {
 
 /// A new connection to the supervisor.
 pub fn connect() -> Result<i32, Errno> {
-    let length = NAME_LENGTH.load(Ordering::Acquire);
+    let mut buffer = [0u8; NAME_MAX];
+    let name = name(&mut buffer);
     let mut address: libc::sockaddr_un = libc::sockaddr_un {
         sun_family: libc::AF_UNIX as u16,
         sun_path: [0; 108],
     };
-    for (to, from) in address.sun_path[1..].iter_mut().zip(&NAME[..length]) {
-        *to = from.load(Ordering::Relaxed) as c_char;
+    for (to, from) in address.sun_path[1..].iter_mut().zip(name) {
+        *to = *from as c_char;
     }
-    let size = core::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + length;
+    let size = core::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
     let kind = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as usize;
     // SAFETY: the address is valid for `size` bytes.
     unsafe {

@@ -5,6 +5,7 @@
 //! write would be lost and pthread_join would wait for ever. So every page that holds a control
 //! block is remembered here, and take-aways pass over it.
 
+use crate::area;
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use pleat_wire::PAGE;
@@ -21,10 +22,14 @@ static PROTECTED: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 static USED: AtomicUsize = AtomicUsize::new(0);
 static OVERFLOW: AtomicBool = AtomicBool::new(false);
 
-/// Has the kernel make the page tables of the table now: see `Area::get_ready`.
+/// Has the kernel make the page tables of the table now, one of whose pages is in use: see `Area::get_ready`.
 pub fn get_ready() {
-    for slot in [&PROTECTED[0], &PROTECTED[SLOTS - 1]] {
-        slot.load(Ordering::Relaxed);
+    let ends = [&PROTECTED[0], &PROTECTED[SLOTS - 1]];
+    let [first, last] = ends.map(|slot| core::ptr::from_ref(slot) as usize);
+    if !area::share_a_page_table(first, last) {
+        for slot in ends {
+            slot.load(Ordering::Relaxed);
+        }
     }
 }
 

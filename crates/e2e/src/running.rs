@@ -97,12 +97,17 @@ impl Running {
         sys::kill_process(self.pid, signal);
     }
 
-    /// Kills pleat and its keeper by one stroke, as far as a process can.
-    pub fn kill_with_keeper(&self) {
+    /// The keeper of the job.
+    pub fn keeper(&self) -> i32 {
         let name = |pid: &i32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let mut others = self.descendants().into_iter();
-        let keeper = others.find(|pid| name(pid).starts_with("pleat-keeper"));
-        let keeper = keeper.expect("it has a keeper");
+        let keeper = others.find(|pid| name(pid).trim() == "pleat-keeper");
+        keeper.expect("there is a keeper")
+    }
+
+    /// Kills pleat and its keeper by one stroke, as far as a process can.
+    pub fn kill_with_keeper(&self) {
+        let keeper = self.keeper();
         self.signal(libc::SIGKILL);
         sys::kill_process(keeper, libc::SIGKILL);
     }

@@ -282,12 +282,5 @@ fn the_supervisor_is_the_last_to_be_killed_for_memory_and_programs_are_as_ever()
         return skip("that takes CAP_SYS_RESOURCE");
     }
     assert_eq!(score(&running.pid().to_string()), "-999");
-    let keeper = running.descendants().into_iter().find(|pid| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        name.trim() == "pleat-keeper"
-    });
-    assert_eq!(
-        score(&keeper.expect("there is a keeper").to_string()),
-        "-999"
-    );
+    assert_eq!(score(&running.keeper().to_string()), "-999");
 }

@@ -169,8 +169,8 @@ fn watch(shared: &Shared, supervisor: RawFd, bell: &Bell, group: Option<&Place>)
         wake_in_time(shared, supervisor);
     }
     if !shared.calm.load(Ordering::Acquire) {
-        let is_empty = group.is_none_or(|group| group.members().is_empty());
-        if !is_empty || known(shared).next().is_some() {
+        let has_members = || group.is_some_and(|group| !group.members().is_empty());
+        if known(shared).next().is_some() || has_members() {
             // Before anything: this process may be the next to be killed.
             eprintln!(
                 "pleat: the supervisor was killed, and memory of the job with it; \
