@@ -189,12 +189,6 @@ class Round:
     def find(self, what, detail):
         self.findings.append((what, detail))
 
-    def programs(self):
-        return [p for p in processes(self.mark) if p.command == "chaos"]
-
-    def keepers(self):
-        return [p for p in processes(self.mark) if p.command.startswith("pleat-keeper")]
-
     def kill(self, pids, number=signal.SIGKILL):
         for pid in pids:
             try:
@@ -208,18 +202,19 @@ class Round:
         self.kill(pids, signal.SIGCONT)
 
     def disturb(self):
-        """Does it; answers whether all is to end with it."""
         kind, pleat = self.kind, self.pleat.pid
-        programs = sorted(self.programs())
+        alive = sorted(processes(self.mark))
+        keepers = [p.pid for p in alive if p.command.startswith("pleat-keeper")]
+        programs = [p for p in alive if p.command == "chaos"]
         self.disturbed = len(programs)
         first = [p.pid for p in programs if p.parent == pleat]
         others = [p.pid for p in programs if p.parent != pleat]
         if kind == "kill-supervisor":
             self.kill([pleat])
         elif kind == "kill-keeper":
-            self.kill(p.pid for p in self.keepers())
+            self.kill(keepers)
         elif kind == "kill-both":
-            self.kill([pleat, *(p.pid for p in self.keepers())])
+            self.kill([pleat, *keepers])
         elif kind == "kill-process":
             self.kill(others and [self.random.choice(others)])
         elif kind == "kill-first":
@@ -235,7 +230,7 @@ class Round:
         elif kind == "stop-process":
             self.stop_for_a_while(others and [self.random.choice(others)])
         elif kind == "stop-all":
-            self.stop_for_a_while([p.pid for p in processes(self.mark)])
+            self.stop_for_a_while([p.pid for p in alive])
         elif kind == "disk-full":
             self.chaos.disk.fill()
 
@@ -252,13 +247,12 @@ class Round:
         time.sleep(self.at)
         self.disturb()
         try:
-            status = self.pleat.wait(END_WITHIN)
+            self.pleat.wait(END_WITHIN)
         except subprocess.TimeoutExpired:
             self.find("lost", f"not at its end after {END_WITHIN:.0f} s")
             self.kill([p.pid for p in processes(self.mark)])
-            status = self.pleat.wait()
-        self.status = status
-        self.judge(status)
+            self.pleat.wait()
+        self.judge(self.pleat.returncode)
         self.clean()
 
     def judge(self, status):
@@ -321,15 +315,16 @@ class Chaos:
         self.disk = SmallDisk(work)
         self.kinds = ["nothing", "kill-supervisor", "kill-keeper", "kill-both", "kill-process", "kill-first", "kill-all",
                       "terminate", "interrupt", "stop-supervisor", "stop-process", "stop-all"]
-        self.kinds += ["disk-full"] if self.disk.is_there else []
-        self.kinds += ["disk-fails"] if (self.build / "faulty-run").exists() else []
-        for missing in {"disk-full", "disk-fails"} - set(self.kinds):
-            print(f"SKIP chaos: {missing}: " + {"disk-full": "only root can make a small disk, with mkfs.ext4",
-                                               "disk-fails": "faulty-run was not built"}[missing])
+        self.add_kind("disk-full", self.disk.is_there, "only root can make a small disk, with mkfs.ext4")
+        self.add_kind("disk-fails", (self.build / "faulty-run").exists(), "faulty-run was not built")
+
+    def add_kind(self, kind, is_possible, why_not):
+        if is_possible:
+            self.kinds.append(kind)
+        else:
+            print(f"SKIP chaos: {kind}: {why_not}")
 
     def make_group(self, budget):
-        if not self.groups:
-            return None
         place, file = self.groups
         group = place / f"pleat-chaos.{os.getpid()}"
         group.mkdir()
@@ -386,7 +381,7 @@ def main():
                     raise
                 rounds[kind] += 1
                 if arguments.verbose:
-                    print(f"round {number}: {kind} after {one.at:.2f} s: status {one.status}, {one.disturbed} processes", flush=True)
+                    print(f"round {number}: {kind} after {one.at:.2f} s: status {one.pleat.returncode}, {one.disturbed} processes", flush=True)
                 for what, detail in one.findings:
                     found[kind, what] += 1
                     print(f"round {number} (seed {chaos.seed}), {kind} after {one.at:.2f} s: {what}: {detail}")
