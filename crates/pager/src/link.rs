@@ -5,18 +5,17 @@
 
 use crate::files::{FileRead, FileRequested};
 use crate::meters::Meter;
+use crate::ports::{AgentSocket, Machine, Userfault};
 use crate::rings::Slots;
 use crate::shared::lock;
-use pleat_sys::channel::Channel;
-use pleat_sys::process::{hurry, Bell};
-use pleat_sys::uffd::Uffd;
+use crate::take::TakeState;
+use pleat_sys::process::Bell;
 use pleat_types::{PageNo, SpaceId};
 use pleat_wire::message::{Token, TAKE_MAX};
 use pleat_wire::PAGE;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
 
 /// Bytes of an agent's staging area.
 pub const STAGING_LEN: u64 = (TAKE_MAX * PAGE) as u64;
@@ -25,7 +24,7 @@ pub const STAGING_LEN: u64 = (TAKE_MAX * PAGE) as u64;
 #[derive(Clone)]
 pub struct AgentLink {
     /// Where commands go and answers come from.
-    pub channel: Arc<Channel>,
+    pub channel: Arc<dyn AgentSocket>,
     /// Where pages land.
     pub slots: Arc<Slots>,
     /// The agent's thread id, as its process knows it.
@@ -42,55 +41,6 @@ pub struct AgentLink {
     pub beacon: PageNo,
     /// Its staging area of [`STAGING_LEN`] bytes, where what is taken comes by.
     pub staging: u64,
-}
-
-/// The take-away traffic of one space. At most one command is under way.
-#[derive(Default)]
-pub struct TakeState {
-    /// The agent, once it is ready.
-    pub agent: Option<AgentLink>,
-    /// Pages and ring frames of the command under way.
-    pub in_flight: Vec<(PageNo, u32)>,
-    /// When the last was sent.
-    pub sent: Option<Instant>,
-    /// The same, for a profile.
-    pub sent_ticks: u64,
-    /// A command is being made.
-    pub reserved: bool,
-    /// The last command was ended without its agent (`space/revoke.rs`): no other may be made before that has answered.
-    pub is_revoked: bool,
-    /// That has answered, and the next command is to have it clear up.
-    pub has_leftovers: bool,
-    /// Since when no new command may be made, for events are being applied or a fork is announced.
-    held: Option<Instant>,
-}
-
-impl TakeState {
-    /// No new command may be made until `release`.
-    pub fn hold(&mut self) {
-        self.held.get_or_insert_with(Instant::now);
-    }
-
-    /// Commands may be made again.
-    pub fn release(&mut self) {
-        self.held = None;
-    }
-
-    /// Whether no new command may be made.
-    pub fn is_held(&self) -> bool {
-        self.held.is_some()
-    }
-
-    /// Whether whoever waits for this space's pages should look elsewhere: its command, or what holds commands
-    /// back, has taken so long that its process may be stopped.
-    pub fn is_overdue(&self, after: Duration) -> bool {
-        if self.is_revoked {
-            return true;
-        }
-        let sent = self.sent.filter(|_| !self.in_flight.is_empty());
-        let oldest = sent.into_iter().chain(self.held).min();
-        oldest.is_some_and(|since| since.elapsed() > after)
-    }
 }
 
 /// What other threads hand to a space's thread.
@@ -131,7 +81,9 @@ pub struct Link {
     /// The thread that serves it; 0 until that runs.
     pub thread: AtomicI32,
     /// Its userfaultfd.
-    pub uffd: Arc<Uffd>,
+    pub uffd: Arc<dyn Userfault>,
+    /// What it is served by.
+    pub machine: Arc<dyn Machine>,
     /// Wakes its thread.
     pub bell: Bell,
     /// What its thread is to look at.
@@ -160,8 +112,14 @@ pub struct Link {
 
 impl Link {
     /// The space of a process, which has no thread yet.
-    pub fn new(id: SpaceId, process: (i32, Arc<OwnedFd>), uffd: Uffd, bell: Bell) -> Link {
-        let link = Link::of_child(id, [0; 2], uffd, bell, None);
+    pub fn new(
+        id: SpaceId,
+        process: (i32, Arc<OwnedFd>),
+        uffd: Arc<dyn Userfault>,
+        bell: Bell,
+        machine: Arc<dyn Machine>,
+    ) -> Link {
+        let link = Link::of_child(id, [0; 2], uffd, bell, (None, machine));
         link.pid.store(process.0, Ordering::Release);
         *lock(&link.process) = Some(process.1);
         link
@@ -171,9 +129,9 @@ impl Link {
     pub fn of_child(
         id: SpaceId,
         token: Token,
-        uffd: Uffd,
+        uffd: Arc<dyn Userfault>,
         bell: Bell,
-        parent: Option<Weak<Link>>,
+        (parent, machine): (Option<Weak<Link>>, Arc<dyn Machine>),
     ) -> Link {
         Link {
             id,
@@ -182,7 +140,8 @@ impl Link {
             token,
             is_condemned: AtomicBool::new(false),
             thread: AtomicI32::new(0),
-            uffd: Arc::new(uffd),
+            uffd,
+            machine,
             bell,
             mail: Mutex::new(Mail::default()),
             take: Mutex::new(TakeState::default()),
@@ -218,7 +177,7 @@ impl Link {
         // Under the lock: the space's thread takes its mail first, and has both relax when it is done.
         let thread = self.thread.load(Ordering::Acquire);
         for thread in agent.into_iter().chain([thread]).filter(|&id| id != 0) {
-            hurry(thread);
+            self.machine.hurry(thread);
         }
         drop(mail);
         self.bell.ring();

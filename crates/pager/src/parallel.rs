@@ -123,14 +123,8 @@ impl FaultBatch {
     }
 
     /// Waits for something that helpers do and call for.
-    fn join(is_over: impl Fn() -> bool) {
-        if looked_for(LOOKS, &is_over) {
-            return;
-        }
-        // A call that came before, of this batch or an earlier one, only means one look more.
-        while !is_over() {
-            std::thread::park();
-        }
+    fn join(shared: &Shared, is_over: &dyn Fn() -> bool) {
+        shared.machine.join(LOOKS, true, is_over);
     }
 
     /// Tells the engine what is in place now, once every fault is ended, unless somebody has begun to.
@@ -211,17 +205,6 @@ impl FaultBatches {
     }
 }
 
-/// Looks so often whether something is over.
-fn looked_for(looks: u32, is_over: impl Fn() -> bool) -> bool {
-    for _ in 0..looks {
-        if is_over() {
-            return true;
-        }
-        std::hint::spin_loop();
-    }
-    false
-}
-
 /// A batch whose faults are ended, of which the engine need not know yet: until [`EndedBatch::settled`] is called nothing
 /// of its space may be asked of the engine, nor a message be read.
 #[must_use]
@@ -233,7 +216,7 @@ pub fn share_out(batch: FaultBatch, tools: &mut Tools<'_>) -> EndedBatch {
     shared.batches.add(&batch);
     batch.work(tools);
     shared.batches.remove(&batch);
-    FaultBatch::join(|| batch.is_ended());
+    FaultBatch::join(shared, &|| batch.is_ended());
     EndedBatch(batch)
 }
 
@@ -249,7 +232,8 @@ impl EndedBatch {
     pub fn settled(self, tools: &mut Tools<'_>) -> Vec<(Waiting, Outcome)> {
         let batch = self.0;
         batch.settle(tools);
-        FaultBatch::join(|| batch.is_settled.load(Ordering::Acquire));
+        let is_settled = || batch.is_settled.load(Ordering::Acquire);
+        FaultBatch::join(tools.shared, &is_settled);
         batch.faults.iter().copied().zip(batch.outcomes()).collect()
     }
 }
@@ -259,7 +243,8 @@ pub fn help(tools: &mut Tools<'_>) {
     if let Some(batch) = tools.shared.batches.find() {
         let answered = batch.work(tools);
         tools.shared.meters.helped_faults.add(answered);
-        if looked_for(HELPER_LOOKS, || batch.is_ended()) {
+        let machine = &tools.shared.machine;
+        if machine.join(HELPER_LOOKS, false, &|| batch.is_ended()) {
             batch.settle(tools);
         }
     }

@@ -42,7 +42,8 @@ pub fn kick(shared: &Shared) {
     let holders = shared.holders();
     if !takers.is_empty() || !holders.is_empty() {
         // Who is at work has old pages all the same.
-        let at_work = links.iter().filter(|link| is_at_work(link, &takers));
+        let now = shared.machine.now();
+        let at_work = links.iter().filter(|link| is_at_work(link, &takers, now));
         limits.extend(at_work.map(|link| (link.id, 0)));
     }
     drop(links);
@@ -97,7 +98,7 @@ fn choose(shared: &Shared, limits: &mut [(SpaceId, u32)], most: usize) -> Vec<(S
 }
 
 /// Whether a space is taking pages away already, and is going to say so: its process may be stopped.
-fn is_at_work(link: &Arc<Link>, takers: &[Taker]) -> bool {
+fn is_at_work(link: &Arc<Link>, takers: &[Taker], now: Instant) -> bool {
     if takers.iter().any(|taker| Arc::ptr_eq(&taker.link, link))
         || link.ended.load(Ordering::Acquire)
     {
@@ -105,18 +106,13 @@ fn is_at_work(link: &Arc<Link>, takers: &[Taker]) -> bool {
     }
     let take = lock(&link.take);
     // A forked child's commands are held back from its birth; its agent comes.
-    (take.agent.is_some() || take.is_held()) && !take.is_overdue(OVERDUE)
+    (take.agent.is_some() || take.is_held()) && !take.is_overdue(OVERDUE, now)
 }
 
 /// Claims the right to send a command to an idle space with room in its ring.
 fn reserve(link: &Arc<Link>) -> Option<Taker> {
     let mut take = lock(&link.take);
-    if take.reserved
-        || take.is_revoked
-        || take.is_held()
-        || !take.in_flight.is_empty()
-        || link.ended.load(Ordering::Acquire)
-    {
+    if !take.is_free() || link.ended.load(Ordering::Acquire) {
         return None;
     }
     let agent = take.agent.clone()?;
@@ -124,7 +120,7 @@ fn reserve(link: &Arc<Link>) -> Option<Taker> {
     if room == 0 {
         return None;
     }
-    take.reserved = true;
+    take.reserve();
     // Under the lock: `held` and with it the next generation come after (see `space::events`).
     let generation = agent
         .slots
@@ -151,15 +147,14 @@ fn send(shared: &Shared, taker: &Taker, pages: &[PageNo], clock: &mut Stopwatch)
         items: [TakeItem::default(); TAKE_MAX],
     };
     let mut take = lock(&taker.link.take);
-    take.reserved = false;
     if pages.is_empty() {
-        return;
+        return take.unreserve();
     }
     let control = taker.agent.slots.ring.control();
     for progress in &control.progress {
         progress.store(0, Ordering::Relaxed);
     }
-    command.has_leftovers = std::mem::take(&mut take.has_leftovers).into();
+    let mut items = Vec::with_capacity(pages.len());
     for (item, page) in command.items.iter_mut().zip(pages) {
         // There is room: frames are only claimed here, and the space was reserved.
         let Some(frame) = taker.agent.slots.claim() else {
@@ -170,7 +165,7 @@ fn send(shared: &Shared, taker: &Taker, pages: &[PageNo], clock: &mut Stopwatch)
             slot: frame,
             reserved: 0,
         };
-        take.in_flight.push((*page, frame));
+        items.push((*page, frame));
         command.count += 1;
     }
     assert_eq!(
@@ -180,8 +175,8 @@ fn send(shared: &Shared, taker: &Taker, pages: &[PageNo], clock: &mut Stopwatch)
     );
     shared.meters.take_commands.add(1);
     clock.lap_each(EvictionPart::Choose, pages.len());
-    take.sent = Some(Instant::now());
-    take.sent_ticks = shared.profile.as_ref().map_or(0, |_| ticks());
+    let sent_ticks = shared.profile.as_ref().map_or(0, |_| ticks());
+    command.has_leftovers = take.send(items, shared.machine.now(), sent_ticks).into();
     // It counts as under way from here on, and nobody else sends one.
     drop(take);
     let sent = taker

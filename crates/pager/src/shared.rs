@@ -10,6 +10,7 @@ pub use crate::link::{AgentLink, Link};
 use crate::meters::Meters;
 use crate::pace::Pace;
 use crate::parallel::FaultBatches;
+use crate::ports::{Linux, Machine, Userfault};
 use crate::profile::{Profile, Stopwatch};
 use crate::record::Recorder;
 use crate::rings::Rings;
@@ -22,7 +23,7 @@ use pleat_types::{PageNo, SpaceId};
 use pleat_wire::message::Token;
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
@@ -31,6 +32,8 @@ use std::time::{Duration, Instant};
 pub struct Shared {
     /// The page cache; taken by [`Shared::engine`].
     pub engine: Mutex<Engine>,
+    /// Clock, threads and processes.
+    pub machine: Arc<dyn Machine>,
     /// Whether a folding thread may spin: the first that asks, where there are CPUs enough.
     pub may_spin: AtomicBool,
     /// Whether a program's thread and one of ours are enough to leave no CPU idle.
@@ -75,7 +78,7 @@ pub struct Shared {
     pub claims: Mutex<HashMap<Token, Arc<Link>>>,
     /// Userfaultfds of processes that cannot be served and are not known: open as long as the job lasts, they
     /// keep these from reading zeros.
-    pub graves: Mutex<Vec<OwnedFd>>,
+    pub graves: Mutex<Vec<Arc<dyn Userfault>>>,
     /// What is to be said to the user, by the main thread.
     pub news: Mutex<Vec<String>>,
     /// Staging rings; a ring lives as long as a space or a staged page needs it.
@@ -139,9 +142,15 @@ impl Shared {
     /// # Errors
     /// When no descriptor can be had.
     pub fn new(parts: Parts) -> io::Result<Shared> {
+        Shared::on(Arc::new(Linux), parts)
+    }
+
+    /// The same, on another machine than this.
+    pub(crate) fn on(machine: Arc<dyn Machine>, parts: Parts) -> io::Result<Shared> {
         let spins = Shared::spins_here();
         Ok(Shared {
             engine: Mutex::new(parts.engine),
+            machine,
             may_spin: AtomicBool::new(spins > 0 && parts.has_spare_cpu),
             has_two_cpus: cpus() == 2,
             crowd: Crowd::new(Instant::now()),

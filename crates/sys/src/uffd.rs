@@ -5,7 +5,7 @@
 use pleat_wire::uffd as abi;
 use pleat_wire::uffd::{Message, MESSAGE_BYTES};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// Most messages read at once.
 pub const BATCH: usize = 16;
@@ -75,6 +75,12 @@ impl Uffd {
             true => Ok(Uffd(fd)),
             false => Err(io::Error::from_raw_os_error(libc::EBADF)),
         }
+    }
+
+    /// Takes over the userfaultfd of a child, whose descriptor came with [`Message::Fork`].
+    pub fn take_child(&self, descriptor: i32) -> Uffd {
+        // SAFETY: the kernel made the descriptor for the reader of the message, who calls this once for it.
+        Uffd(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
     /// Makes the handshake over a userfaultfd that is new. A refused one may be made again.

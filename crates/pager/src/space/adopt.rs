@@ -3,7 +3,7 @@
 use super::events::cut;
 use super::files::pending;
 use super::{Ended, Space};
-use pleat_sys::procfs::{self, Mapping, MappingKind};
+use pleat_sys::procfs::{Mapping, MappingKind};
 use pleat_types::{PageRange, PAGE_SIZE};
 use pleat_wire::message::{Guard, GUARD, GUARD_MAX};
 use std::collections::BTreeMap;
@@ -155,7 +155,7 @@ impl Space {
     /// Mappings, or parts of them, that are to be managed and are not yet.
     fn fresh(&self, pid: i32) -> Vec<Fresh> {
         // When they cannot be read the process is ending.
-        let mappings = procfs::maps(pid).unwrap_or_default();
+        let mappings = self.shared.machine.maps(pid).unwrap_or_default();
         let parts = mappings.iter().flat_map(|one| {
             let kept = match one.kind {
                 MappingKind::Stack => STACK_KEPT,
@@ -175,12 +175,13 @@ impl Space {
     fn adopt(&mut self, pid: i32, start: u64, end: u64) {
         cut(&mut self.zeros, start, end);
         // Pages that only read as zeros get memory by a write that raises no fault: it shall.
-        for (start, end) in procfs::zero_page_runs(pid, start, end).unwrap_or_default() {
+        let zeros = self.shared.machine.zero_page_runs(pid, start, end);
+        for (start, end) in zeros.unwrap_or_default() {
             if self.link.uffd.protect(start, end - start, true).is_ok() {
                 self.zeros.insert(start, end);
             }
         }
-        let runs = procfs::present_anon_runs(pid, start, end);
+        let runs = self.shared.machine.present_anon_runs(pid, start, end);
         for (start, end) in runs.unwrap_or_default() {
             let range = PageRange::of_addresses(start, end);
             self.shared.engine().adopt(self.link.id, range);

@@ -4,6 +4,7 @@ use super::{Ended, Space};
 use crate::folds::FoldJob;
 use crate::profile::EvictionPart;
 use crate::shared::{lock, AgentLink};
+use crate::take::Sent;
 use pleat_codec::PageKind;
 use pleat_engine::Refusal;
 use pleat_sys::channel::Received;
@@ -48,14 +49,14 @@ impl Space {
         if let Some(pages) = self.revoked {
             return self.end_revocation(&agent, pages, taken);
         }
-        let sent = lock(&self.link.take).sent_ticks;
-        let items = std::mem::take(&mut lock(&self.link.take).in_flight);
-        self.note_forbidden(&taken.status[..items.len().min(taken.status.len())]);
-        if items.is_empty() || items.len() != taken.count as usize {
+        let answered = lock(&self.link.take).answered();
+        let answered = answered.filter(|sent| sent.items.len() == taken.count as usize);
+        let Some(Sent { items, ticks, .. }) = answered else {
             return Err(self.breach("an answer to what was not asked"));
-        }
+        };
+        self.note_forbidden(&taken.status[..items.len()]);
         if let Some(profile) = &self.shared.profile {
-            profile.taken(sent, taken);
+            profile.taken(ticks, taken);
         }
         for ((page, _), status) in items.iter().zip(taken.status) {
             if status == message::GONE {

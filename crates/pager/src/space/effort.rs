@@ -1,9 +1,7 @@
 //! What a space's thread looks at now and then: where the program runs, and what a fault costs.
 
 use super::Space;
-use pleat_sys::ticks::own_cpu_ns;
-use pleat_sys::{process, procfs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Faults between two looks at where the program runs.
 const FOLLOW_EVERY: u64 = 64;
@@ -29,7 +27,11 @@ impl Space {
     /// Tells what a fault costs here, now and then.
     fn note_effort(&mut self) {
         let now = Effort {
-            cpu_ns: own_cpu_ns().saturating_sub(self.reads.spun_ns()),
+            cpu_ns: self
+                .shared
+                .machine
+                .own_cpu_ns()
+                .saturating_sub(self.reads.spun_ns()),
             met: self.answered + self.reads.begun(),
         };
         let before = std::mem::replace(&mut self.effort, now);
@@ -43,17 +45,17 @@ impl Space {
     /// Keeps this thread, and the agent, on the CPU of the faulting thread: a wake-up across CPUs
     /// costs ten times the rest of the fault.
     fn follow(&mut self, thread: u32) {
-        let Ok(cpu) = procfs::last_cpu_of_thread(thread as i32) else {
+        let Ok(cpu) = self.shared.machine.last_cpu(thread as i32) else {
             return;
         };
-        self.shared.crowd.saw(self.link.id, cpu, Instant::now());
+        self.shared.crowd.saw(self.link.id, cpu, self.now());
         if self.cpu == Some(cpu) {
             return;
         }
         self.cpu = Some(cpu);
-        process::pin(0, cpu);
+        self.shared.machine.pin(0, cpu);
         if let Some(thread) = self.agent.as_ref().and_then(|agent| agent.thread) {
-            process::pin(thread, cpu);
+            self.shared.machine.pin(thread, cpu);
         }
         self.shared.meters.follows.add(1);
     }

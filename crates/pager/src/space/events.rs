@@ -5,14 +5,13 @@ use super::misconduct::condemn_child;
 use super::patience::Patience;
 use super::{Ended, Space};
 use crate::shared::lock;
-use pleat_sys::process::{readable, wait};
+use pleat_sys::process::readable;
 use pleat_types::{PageNo, PageRange};
 use pleat_wire::uffd::Message;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 impl Space {
     /// Reads the messages that wait into the queues, with commands held back if there was an event
@@ -25,7 +24,7 @@ impl Space {
         if let Some(agent) = &self.agent {
             let ring = &agent.slots.ring;
             if fresh.iter().any(|m| !matches!(m, Message::Fault { .. })) {
-                lock(&self.link.take).hold();
+                lock(&self.link.take).hold(self.now());
                 ring.control().generation.fetch_add(1, Ordering::AcqRel);
             }
             if is_locked {
@@ -39,11 +38,13 @@ impl Space {
                     address,
                     flags,
                     thread,
-                } => self.faults.push_back(Fault::new(address, flags, thread)),
+                } => self
+                    .faults
+                    .push_back(Fault::new(address, flags, thread, self.now())),
                 event => {
                     if matches!(event, Message::Remove { start, .. } if !self.is_own(PageNo::of_address(start)))
                     {
-                        self.given_up = Some(Instant::now());
+                        self.given_up = Some(self.now());
                     }
                     self.events.push_back(event);
                 }
@@ -54,7 +55,7 @@ impl Space {
 
     /// Takes the control lock (rule 4). `false`: there is no agent that could move pages, so it is not needed.
     fn lock_agent(&mut self) -> Result<bool, Ended> {
-        let patience = Patience::for_lock();
+        let patience = Patience::for_lock(self.now());
         let pid = self.link.pid.load(Ordering::Acquire);
         loop {
             let Some(agent) = self.agent.as_ref().filter(|_| self.revoked.is_none()) else {
@@ -64,10 +65,10 @@ impl Space {
             let is_gone = || uffd.is_dead() || self.shared.is_over();
             let is_exhausted = Cell::new(false);
             let give_up = || {
-                is_exhausted.set(patience.is_exhausted(agent, pid));
+                is_exhausted.set(patience.is_exhausted(&*self.shared.machine, agent, pid));
                 is_gone() || is_exhausted.get() || patience.sees_it_held()
             };
-            if agent.slots.ring.lock(&give_up) {
+            if self.shared.machine.lock(&agent.slots.ring, &give_up) {
                 return Ok(true);
             }
             // The lock is a dead agent's, who moves no page any more.
@@ -94,8 +95,7 @@ impl Space {
                     self.remap(from, to, len);
                 }
                 Message::Fork { child } => {
-                    // SAFETY: the kernel made the descriptor for the reader of this message.
-                    let child = unsafe { OwnedFd::from_raw_fd(child) };
+                    let child = self.link.uffd.child(child);
                     self.forking = true;
                     if let Err(ended) = self.await_commands() {
                         // Part of what it should have may be lost. It must not be closed.
@@ -134,18 +134,18 @@ impl Space {
     /// Waits until no command is under way or being made; commands are held back, and the one under
     /// way finds another generation, so this takes microseconds (rule 5).
     fn await_commands(&mut self) -> Result<(), Ended> {
-        let patience = Patience::for_answer();
+        let patience = Patience::for_answer(self.now());
         loop {
             let is_sent = {
                 let take = lock(&self.link.take);
-                if !take.reserved && take.in_flight.is_empty() {
+                if take.is_quiet() {
                     return Ok(());
                 }
-                !take.in_flight.is_empty()
+                take.sent().is_some()
             };
-            let agent = self.agent.as_ref().map_or(-1, |a| a.channel.as_raw_fd());
-            let uffd = self.link.uffd.as_raw_fd();
-            wait(
+            let agent = self.agent.as_ref().map_or(-1, |a| a.channel.descriptor());
+            let uffd = self.link.uffd.descriptor();
+            self.shared.machine.wait(
                 &mut [readable(agent), readable(uffd)],
                 Some(Duration::from_millis(1)),
             );
@@ -156,7 +156,7 @@ impl Space {
             }
             let pid = self.link.pid.load(Ordering::Acquire);
             let agent = self.agent.as_ref().filter(|_| is_sent);
-            if agent.is_some_and(|agent| patience.is_exhausted(agent, pid)) {
+            if agent.is_some_and(|agent| patience.is_exhausted(&*self.shared.machine, agent, pid)) {
                 return Err(self.breach("a command is not answered"));
             }
             if patience.sees_it_held() {
@@ -176,8 +176,7 @@ impl Space {
         for event in std::mem::take(&mut self.events) {
             if let Message::Fork { child } = event {
                 is_any = true;
-                // SAFETY: the kernel made the descriptor for the reader of this message.
-                condemn_child(&self.shared, unsafe { OwnedFd::from_raw_fd(child) });
+                condemn_child(&self.shared, self.link.uffd.child(child));
             }
         }
         if is_any {

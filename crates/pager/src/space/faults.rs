@@ -82,14 +82,14 @@ impl Later {
 
 impl Fault {
     /// A fault as the kernel tells it.
-    pub(super) fn new(address: u64, flags: u64, thread: u32) -> Fault {
+    pub(super) fn new(address: u64, flags: u64, thread: u32, since: Instant) -> Fault {
         Fault {
             page: PageNo::of_address(address),
             thread,
             is_protected: flags & PAGEFAULT_FLAG_WP != 0,
             is_write: flags & PAGEFAULT_FLAG_WRITE != 0,
             think_ns: 0,
-            since: Instant::now(),
+            since,
             why: Later::Event,
             is_urgent: false,
         }
@@ -131,6 +131,11 @@ impl Fault {
 }
 
 impl Space {
+    /// How long ago it was read.
+    pub(super) fn age(&self, fault: &Fault) -> Duration {
+        self.shared.machine.since(fault.since)
+    }
+
     /// Answers a fault just read, or puts it off.
     pub(super) fn meet(&mut self, mut fault: Fault) -> Result<(), Ended> {
         if self.shared.recorder.is_some() && !self.is_own(fault.page) {
@@ -164,16 +169,16 @@ impl Space {
                 continue;
             }
             if fault.why == Later::Rest {
-                let rested = fault.since.elapsed().as_micros() as u64;
+                let rested = self.age(&fault).as_micros() as u64;
                 self.shared.meters.rested_us.add(rested);
-                fault.since = Instant::now();
+                fault.since = self.now();
             }
             if fault.is_starving() {
                 self.shared.starving.fetch_sub(1, Ordering::AcqRel);
-                let waited = fault.since.elapsed();
+                let waited = self.age(&fault);
                 fault.is_urgent |= waited > STARVED || (waited > LOOK_AFTER && self.is_stopped());
             }
-            if fault.why == Later::Leaving && fault.since.elapsed() > OVERDUE {
+            if fault.why == Later::Leaving && self.age(&fault) > OVERDUE {
                 self.revoke_if_stopped()?;
             }
             self.answer(fault)?;
@@ -218,7 +223,7 @@ impl Space {
         self.answered += 1;
         let meters = &self.shared.meters;
         meters.faults.add(1);
-        let stalled_us = since.elapsed().as_micros() as u64;
+        let stalled_us = self.shared.machine.since(since).as_micros() as u64;
         meters.stall_us.add(stalled_us);
         self.link.stalled_us.add(stalled_us);
     }
@@ -319,7 +324,7 @@ impl Space {
     /// though not for long, for pages in use cannot be taken.
     fn waits_for_limit(&self, fault: &Fault) -> bool {
         self.shared.recorder.is_some()
-            && fault.since.elapsed() < LIMIT_PATIENCE
+            && self.age(fault) < LIMIT_PATIENCE
             && self.shared.engine().is_at_limit()
     }
 
@@ -350,10 +355,12 @@ impl Space {
                 return Ok(Some(Later::Event));
             }
         }
-        let start = Instant::now();
+        let start = self.now();
         self.unfold_plan(fault.page)?;
         // Without the filling: the program wakes up in the middle of that, and runs.
-        self.shared.pace.filled(start.elapsed(), count as u64);
+        self.shared
+            .pace
+            .filled(self.shared.machine.since(start), count as u64);
         self.clock.lap(FaultPart::Unfold);
         let bytes = &self.pages[..count * PAGE_SIZE];
         let filled = match self.sleepers.is_gathering {

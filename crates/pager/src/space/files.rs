@@ -20,14 +20,15 @@ use super::faults::{Fault, Later};
 use super::origins::Part;
 use super::{Ended, Space};
 use crate::files::{FileRead, FileRequested, Origin, Task};
+use crate::ports::Userfault;
 use crate::profile::FaultPart;
 use pleat_engine::FillItem;
-use pleat_sys::procfs;
-use pleat_sys::uffd::{FillError, Uffd};
+use pleat_sys::uffd::FillError;
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
 use pleat_wire::message::{FileRequest, ASK_FILE, ASK_STAND_IN, MAP_STAND_IN};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Events are read so often, at most, before a mapping is left as it is.
 const SETTLE_MAX: u32 = 10_000;
@@ -35,7 +36,7 @@ const SETTLE_MAX: u32 = 10_000;
 const SEQUENCE_MIN: usize = 8;
 
 /// Whether an event is pending, asked of no range.
-pub(super) fn pending(uffd: &Uffd) -> Result<(), FillError> {
+pub(super) fn pending(uffd: &dyn Userfault) -> Result<(), FillError> {
     match uffd.is_event_pending() {
         true => Err(FillError::EventPending),
         false => Ok(()),
@@ -132,7 +133,7 @@ impl Space {
         };
         let FileRequest { len, offset, .. } = asked.request;
         // Absent pages are passed over, so this changes nothing but tells whether an event is pending.
-        let probe = |uffd: &Uffd| uffd.protect(address, PAGE_SIZE as u64, false);
+        let probe = |uffd: &dyn Userfault| uffd.protect(address, PAGE_SIZE as u64, false);
         if self.link.uffd.register(address, len).is_err() || !self.settle(probe)? {
             return Ok(false);
         }
@@ -140,8 +141,8 @@ impl Space {
         // somebody who guessed the address.
         let pid = self.link.pid.load(Ordering::Acquire);
         let is_empty = |runs: std::io::Result<Vec<(u64, u64)>>| runs.is_ok_and(|r| r.is_empty());
-        if !is_empty(procfs::present_anon_runs(pid, address, end))
-            || !is_empty(procfs::zero_page_runs(pid, address, end))
+        if !is_empty(self.shared.machine.present_anon_runs(pid, address, end))
+            || !is_empty(self.shared.machine.zero_page_runs(pid, address, end))
         {
             return Ok(false);
         }
@@ -180,13 +181,13 @@ impl Space {
     /// `false` if there is no end of them, or it fails otherwise.
     pub(super) fn settle(
         &mut self,
-        probe: impl Fn(&Uffd) -> Result<(), FillError>,
+        probe: impl Fn(&dyn Userfault) -> Result<(), FillError>,
     ) -> Result<bool, Ended> {
         for _ in 0..SETTLE_MAX {
             self.gather()?;
             self.work()?;
-            match probe(&self.link.uffd) {
-                Err(FillError::EventPending) => std::thread::yield_now(),
+            match probe(&*self.link.uffd) {
+                Err(FillError::EventPending) => self.shared.machine.pause(Duration::ZERO),
                 Ok(()) => return Ok(true),
                 Err(_) => return Ok(false),
             }
@@ -397,7 +398,7 @@ impl Space {
     fn is_present(&self, page: PageNo) -> bool {
         let (start, end) = (page.address(), page.plus(1).address());
         let pid = self.link.pid.load(Ordering::Acquire);
-        let runs = procfs::present_anon_runs(pid, start, end);
+        let runs = self.shared.machine.present_anon_runs(pid, start, end);
         runs.is_ok_and(|runs| !runs.is_empty())
     }
 }

@@ -6,15 +6,13 @@ use super::misconduct::condemn_child;
 use super::newborn::Newborn;
 use super::standins::GiveBack;
 use super::{Ended, Space};
+use crate::ports::Userfault;
 use crate::shared::{lock, Link};
-use pleat_sys::process::Bell;
-use pleat_sys::random::bits128;
-use pleat_sys::uffd::{FillError, Uffd};
+use pleat_sys::uffd::FillError;
 use pleat_types::PAGE_SIZE;
 use pleat_wire::message::Token;
 use pleat_wire::uffd::Message;
 use std::collections::HashMap;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -43,15 +41,16 @@ struct Announced {
 
 impl Forks {
     /// Whether commands are to be held back; forks announced long ago are dropped.
-    pub(super) fn hold(&mut self) -> bool {
-        self.0.retain(|_, fork| fork.since.elapsed() < FORK_HOLD);
+    pub(super) fn hold(&mut self, now: Instant) -> bool {
+        let is_young = |since| now.saturating_duration_since(since) < FORK_HOLD;
+        self.0.retain(|_, fork| is_young(fork.since));
         !self.0.is_empty()
     }
 
     /// When the oldest hold ends by itself.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(super) fn patience(&self, now: Instant) -> Option<Duration> {
         let oldest = self.0.values().map(|fork| fork.since).min()?;
-        Some(FORK_HOLD.saturating_sub(oldest.elapsed()))
+        Some(FORK_HOLD.saturating_sub(now.saturating_duration_since(oldest)))
     }
 
     /// A thread has forked, or failed to, or waits for memory before it may.
@@ -67,8 +66,7 @@ impl Forks {
         self.0.get(&thread).is_some_and(|fork| fork.is_prepared)
     }
 
-    fn announce(&mut self, thread: u32, is_prepared: bool) {
-        let since = Instant::now();
+    fn announce(&mut self, thread: u32, is_prepared: bool, since: Instant) {
         self.0.insert(thread, Announced { is_prepared, since });
     }
 }
@@ -87,11 +85,12 @@ impl Space {
             self.hold_commands();
             return Some(Later::Memory);
         }
-        self.forks.announce(thread, false);
+        let now = self.now();
+        self.forks.announce(thread, false, now);
         let busy = {
             let mut take = lock(&self.link.take);
-            take.hold();
-            take.reserved || !take.in_flight.is_empty()
+            take.hold(now);
+            !take.is_quiet()
         };
         if busy {
             return Some(Later::Leaving);
@@ -99,7 +98,7 @@ impl Space {
         if let Err(FillError::EventPending) = self.protect_for_fork() {
             return Some(Later::Event);
         }
-        self.forks.announce(thread, true);
+        self.forks.announce(thread, true, now);
         None
     }
 
@@ -109,9 +108,9 @@ impl Space {
     }
 
     /// The program forked: the child's page table is this one's, at this moment.
-    pub(super) fn fork(&mut self, child: OwnedFd) -> Result<(), Ended> {
+    pub(super) fn fork(&mut self, child: Arc<dyn Userfault>) -> Result<(), Ended> {
         self.shared.meters.forks.add(1);
-        let (Ok(bell), Ok(token)) = (Bell::new(), bits128()) else {
+        let Ok((bell, token)) = self.shared.machine.for_child() else {
             self.shared.tell(
                 "out of descriptors; raise `ulimit -n`: a process just forked is ended for that"
                     .into(),
@@ -123,7 +122,13 @@ impl Space {
         let maybe_wiped = self.maybe_wiped_in_child();
         self.link.children.fetch_add(1, Ordering::AcqRel);
         let parent = Some(Arc::downgrade(&self.link));
-        let link = Link::of_child(id, token, Uffd::new(child), bell, parent);
+        let link = Link::of_child(
+            id,
+            token,
+            child,
+            bell,
+            (parent, self.shared.machine.clone()),
+        );
         let link = Arc::new(link);
         lock(&self.shared.claims).insert(token, link.clone());
         let run_max = (self.pages.len() / PAGE_SIZE) as u32;
@@ -133,7 +138,7 @@ impl Space {
         link.is_protected.store(is_protected, Ordering::Release);
         let mut space = Space::new(self.shared.clone(), link, run_max, registered);
         space.newborn = Some(Newborn { maybe_wiped });
-        lock(&space.link.take).hold();
+        lock(&space.link.take).hold(self.now());
         space.beacon = self.beacon;
         space.origins = self.origins.clone();
         space.views = self.views.clone();
@@ -154,13 +159,13 @@ impl Space {
             return Ok(());
         }
         self.shared.meters.protected_forks.add(1);
-        self.protect_all(&self.link.uffd)
+        self.protect_all(&*self.link.uffd)
     }
 
     /// As [`Space::protect_for_fork`], for forks of which memory could hold all twice when they were made, but cannot
     /// any more.
     pub(super) fn protect_now(&mut self) {
-        match self.protect_all(&self.link.uffd) {
+        match self.protect_all(&*self.link.uffd) {
             Err(FillError::EventPending) => self.ask_for_protection_again(),
             _ => self.link.is_protected.store(true, Ordering::Release),
         }
@@ -186,8 +191,8 @@ impl Space {
         self.shared.meters.protected_forks.add(1);
         for uffd in [&self.link.uffd, &child.uffd] {
             for _ in 0..1000 {
-                match self.protect_all(uffd) {
-                    Err(FillError::EventPending) => std::thread::yield_now(),
+                match self.protect_all(&**uffd) {
+                    Err(FillError::EventPending) => self.shared.machine.pause(Duration::ZERO),
                     _ => break,
                 }
             }
@@ -203,7 +208,7 @@ impl Space {
         self.shared.engine().space_resident_pages(self.link.id) * PAGE_SIZE as u64
     }
 
-    fn protect_all(&self, uffd: &Uffd) -> Result<(), FillError> {
+    fn protect_all(&self, uffd: &dyn Userfault) -> Result<(), FillError> {
         for (start, end) in &self.registered {
             match uffd.protect(*start, end - start, true) {
                 Err(FillError::EventPending) => return Err(FillError::EventPending),
@@ -220,8 +225,7 @@ impl Space {
     pub(super) fn drop_children_unborn(&mut self) {
         for message in self.events.drain(..) {
             if let Message::Fork { child } = message {
-                // SAFETY: the kernel made the descriptor for the reader of this message.
-                drop(unsafe { OwnedFd::from_raw_fd(child) });
+                drop(self.link.uffd.child(child));
             }
         }
     }
@@ -251,9 +255,10 @@ impl Space {
     pub(super) fn hold_commands(&mut self) {
         let is_unknown = self.newborn.is_some();
         let mut take = lock(&self.link.take);
-        let is_held = self.forks.hold();
+        let now = self.now();
+        let is_held = self.forks.hold(now);
         match is_held || self.giving_back != GiveBack::Idle || is_unknown {
-            true => take.hold(),
+            true => take.hold(now),
             false => take.release(),
         }
     }
@@ -266,24 +271,27 @@ mod tests {
     #[test]
     fn a_fork_heard_twice_is_over_at_once() {
         let mut forks = Forks::default();
-        forks.announce(7, true);
-        forks.announce(7, true);
-        assert!(forks.hold());
+        let now = Instant::now();
+        forks.announce(7, true, now);
+        forks.announce(7, true, now);
+        assert!(forks.hold(now));
         forks.over(7);
-        assert!(!forks.hold(), "commands held back for ever stop the job");
+        assert!(!forks.hold(now), "commands held back for ever stop the job");
     }
 
     #[test]
     fn commands_are_held_until_the_last_fork_is_over() {
         let mut forks = Forks::default();
-        forks.announce(7, true);
-        forks.announce(8, false);
+        let now = Instant::now();
+        forks.announce(7, true, now);
+        forks.announce(8, false, now);
         forks.over(7);
-        assert!(forks.hold() && !forks.any_prepared());
+        assert!(forks.hold(now) && !forks.any_prepared());
         assert!(forks
-            .patience()
+            .patience(now)
             .is_some_and(|patience| patience <= FORK_HOLD));
+        assert!(!forks.hold(now + FORK_HOLD));
         forks.over(8);
-        assert!(!forks.hold());
+        assert!(!forks.hold(now));
     }
 }

@@ -7,7 +7,6 @@
 //! between this look and the filling is put back by it, `agent/src/guards.rs`.)
 
 use super::Space;
-use pleat_sys::procfs::PageTable;
 use pleat_types::PageNo;
 use std::sync::atomic::Ordering;
 
@@ -28,7 +27,7 @@ impl Space {
         }
         if self.page_table.is_none() {
             let pid = self.link.pid.load(Ordering::Acquire);
-            self.page_table = PageTable::open(pid).ok();
+            self.page_table = self.shared.machine.page_table(pid).ok();
         }
         // Where it cannot be seen nothing comes along.
         let table = self.page_table.as_ref();

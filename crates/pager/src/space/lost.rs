@@ -17,7 +17,8 @@ impl Space {
     /// Whether a page thought present may rightly be absent: only where MADV_DONTNEED and a touch by
     /// another thread met, and the page came between the report and the deed.
     fn gives_up(&self) -> bool {
-        self.given_up.is_some_and(|at| at.elapsed() < GIVING_UP)
+        self.given_up
+            .is_some_and(|at| self.shared.machine.since(at) < GIVING_UP)
     }
 
     /// A command found no page where one was thought to be. Rightly so, if it is not thought to be there any

@@ -8,17 +8,14 @@
 //! (`supervisor/trust.rs`).
 
 use super::{Ended, Space};
+use crate::ports::Userfault;
 use crate::shared::{lock, Link, Shared};
-use pleat_sys::pidfd::{has_ended, of_descendant};
-use pleat_sys::process::{readable, signal, wait, Bell};
-use pleat_sys::procfs;
-use pleat_sys::uffd::Uffd;
+use pleat_sys::process::readable;
 use pleat_wire::uffd::Message;
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a process that has lost its agent may take to be gone. It takes some microseconds as a rule, and
 /// longer where threads of it are deep in the kernel.
@@ -27,8 +24,6 @@ const GOING: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Between two looks at one that is to be ended.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
-/// What the kernel calls the place where a thread waits for a page.
-const IN_FAULT: &str = "handle_userfault";
 
 impl Space {
     /// The agent has said something that no agent says.
@@ -57,16 +52,16 @@ impl Space {
 
     /// The connection to the agent is closed: the process ends, or executes another program, or has closed it.
     pub(super) fn outlive_agent(&self) -> Ended {
-        let until = Instant::now() + GOING;
-        while Instant::now() < until && !self.shared.is_over() {
+        let began = self.now();
+        while self.shared.machine.since(began) < GOING && !self.shared.is_over() {
             let has_ended = self
                 .process
                 .as_ref()
-                .is_some_and(|process| has_ended(&**process));
+                .is_some_and(|process| self.shared.machine.has_ended(process));
             if has_ended || self.link.uffd.is_dead() {
                 return Ended;
             }
-            std::thread::sleep(LOOK_EVERY);
+            self.shared.machine.pause(LOOK_EVERY);
         }
         match self.has_the_same_memory() {
             true => self.end_process("it has closed its agent's connection"),
@@ -81,7 +76,7 @@ impl Space {
         let Some((start, end)) = self.agent.as_ref().map(|agent| agent.own[0]) else {
             return false;
         };
-        let mappings = procfs::maps(pid).unwrap_or_default();
+        let mappings = self.shared.machine.maps(pid).unwrap_or_default();
         let mut mappings = mappings.iter();
         end > start && mappings.any(|mapping| mapping.start < end && start < mapping.end)
     }
@@ -94,7 +89,7 @@ impl Space {
         }
         while !self.shared.is_over() && !self.link.uffd.is_dead() {
             if let Some(process) = lock(&self.link.process).as_ref() {
-                signal(process.as_raw_fd(), libc::SIGKILL);
+                self.shared.machine.kill(process);
             }
             let mut fresh = Vec::new();
             let _ = self.link.uffd.read(&mut fresh);
@@ -102,45 +97,45 @@ impl Space {
             for message in fresh {
                 match message {
                     Message::Fork { child } => {
-                        // SAFETY: the kernel made the descriptor for the reader of this message.
-                        let child = unsafe { OwnedFd::from_raw_fd(child) };
-                        condemn_child(&self.shared, child);
+                        condemn_child(&self.shared, self.link.uffd.child(child));
                     }
                     Message::Fault { thread, .. } => self.recognise(thread as i32),
                     _ => {}
                 }
             }
-            let mut fds = [readable(self.link.uffd.as_raw_fd())];
-            wait(&mut fds, Some(WATCH_EVERY));
+            let mut fds = [readable(self.link.uffd.descriptor())];
+            self.shared.machine.wait(&mut fds, Some(WATCH_EVERY));
         }
     }
 
     /// The process of a thread that waits for a page here, if its number is ours and nobody else's.
     fn recognise(&self, thread: i32) {
-        let mut process = lock(&self.link.process);
-        if process.is_some() {
+        if lock(&self.link.process).is_some() {
             return;
         }
-        let Ok(pid) = procfs::tgid_of_thread(thread) else {
+        let Some((pid, found)) = self.shared.machine.find_waiting(thread) else {
             return;
         };
-        let found = of_descendant(pid, std::process::id() as i32);
-        let is_known = lock(&self.shared.by_pid).contains_key(&pid);
-        let is_it = procfs::shares_numbers(pid) && procfs::sleeps_in(thread).contains(IN_FAULT);
-        if let Some(found) = found.filter(|_| is_it && !is_known) {
-            *process = Some(Arc::new(found));
+        if !lock(&self.shared.by_pid).contains_key(&pid) {
+            lock(&self.link.process).get_or_insert_with(|| Arc::new(found));
         }
     }
 }
 
 /// A child was forked whose memory cannot be given to it: it is to be ended.
-pub(super) fn condemn_child(shared: &Arc<Shared>, child: OwnedFd) {
-    let Ok(bell) = Bell::new() else {
+pub(super) fn condemn_child(shared: &Arc<Shared>, child: Arc<dyn Userfault>) {
+    let Ok((bell, _)) = shared.machine.for_child() else {
         // Open for as long as the job lasts.
         return lock(&shared.graves).push(child);
     };
     let id = shared.engine().add_space();
-    let link = Arc::new(Link::of_child(id, [0; 2], Uffd::new(child), bell, None));
+    let link = Arc::new(Link::of_child(
+        id,
+        [0; 2],
+        child,
+        bell,
+        (None, shared.machine.clone()),
+    ));
     link.condemn();
     Space::new(shared.clone(), link, 1, BTreeMap::new()).start();
 }

@@ -46,6 +46,7 @@ mod standins;
 mod unshare;
 
 use crate::fold::Press;
+use crate::ports::PageTableView;
 use crate::profile::FaultClock;
 use crate::reclaim;
 use crate::shared::{lock, AgentLink, Link, Shared};
@@ -59,8 +60,7 @@ use newborn::Newborn;
 use origins::Origins;
 use pleat_backing::Fingerprint;
 use pleat_engine::{FillPlan, BLOCK_PAGES};
-use pleat_sys::process::{hurry, own_thread, readable, relax, relax_like, signal, wait};
-use pleat_sys::procfs::PageTable;
+use pleat_sys::process::readable;
 use pleat_types::{PageNo, PAGE_SIZE};
 use pleat_wire::uffd::Message;
 use reads::Reads;
@@ -144,7 +144,7 @@ pub struct Space {
     /// the child's agent looks for the name of its space.
     beacon: Option<PageNo>,
     /// Its page table, once it was looked at for guards.
-    page_table: Option<PageTable>,
+    page_table: Option<Box<dyn PageTableView>>,
 }
 
 /// The space's thread has nothing left to do.
@@ -161,6 +161,7 @@ impl Space {
         let press = Press::new(&shared);
         let clock = FaultClock::new(shared.profile.as_ref());
         let process = lock(&link.process).clone();
+        let now = shared.machine.now();
         Space {
             process,
             is_told: Cell::new(false),
@@ -193,7 +194,7 @@ impl Space {
             forks: Forks::default(),
             is_shut_in: false,
             revoked: None,
-            stopped: Stopped::new(),
+            stopped: Stopped::new(now),
             forking: false,
             agent_gone: false,
             agent_calls: false,
@@ -215,15 +216,11 @@ impl Space {
         if pid != 0 {
             lock(&shared.by_pid).insert(pid, link.clone());
         }
-        let started = std::thread::Builder::new()
-            .name("pleat-space".into())
-            .stack_size(512 << 10)
-            .spawn(move || self.run());
-        if let Err(error) = started {
+        if let Err(error) = shared.machine.serve(self) {
             // It stays in the list, and its userfaultfd open.
             link.condemn();
             if let Some(process) = lock(&link.process).as_ref() {
-                signal(process.as_raw_fd(), libc::SIGKILL);
+                shared.machine.kill(process);
             }
             shared.tell(format!(
                 "cannot start a thread: {error}; raise the limit on threads. A process is ended for that"
@@ -231,11 +228,13 @@ impl Space {
         }
     }
 
-    fn run(mut self) {
-        self.link.thread.store(own_thread(), Ordering::Release);
+    /// The life of its thread.
+    pub fn run(mut self) {
+        let thread = self.shared.machine.own_thread();
+        self.link.thread.store(thread, Ordering::Release);
         if self.registered.is_empty() {
             // Until it has taken charge of what is there.
-            hurry(0);
+            self.shared.machine.hurry(0);
         }
         while !self.shared.is_over() {
             if self.turn().is_err() {
@@ -287,11 +286,16 @@ impl Space {
                 return;
             }
             let mut fds = [readable(self.link.bell.as_raw_fd())];
-            wait(&mut fds, Some(left));
+            self.shared.machine.wait(&mut fds, Some(left));
             if fds[0].revents != 0 {
                 return;
             }
         }
+    }
+
+    /// What time it is.
+    fn now(&self) -> Instant {
+        self.shared.machine.now()
     }
 
     fn read_mail(&mut self) -> Result<(), Ended> {
@@ -326,9 +330,10 @@ impl Space {
             reclaim::kick(&self.shared);
             // From here on the program waits for its faults anyway. Ahead of it for good, this thread
             // would look like much load, and the scheduler would move the program to another CPU.
-            relax();
+            self.shared.machine.relax();
             if let Some(thread) = self.agent.as_ref().and_then(|agent| agent.thread) {
-                relax_like(thread, self.link.pid.load(Ordering::Acquire));
+                let pid = self.link.pid.load(Ordering::Acquire);
+                self.shared.machine.relax_like(thread, pid);
             }
         }
         if mail.give_back && self.giving_back == GiveBack::Idle {
@@ -355,7 +360,7 @@ impl Space {
         let deferred = self.deferred.iter().filter_map(Fault::patience);
         let others = self
             .forks
-            .patience()
+            .patience(self.now())
             .into_iter()
             .chain(self.reads.patience());
         let limit = match deferred.chain(others).min() {
@@ -365,7 +370,7 @@ impl Space {
             None => None,
         };
         let mut fds = self.descriptors();
-        wait(&mut fds, limit);
+        self.shared.machine.wait(&mut fds, limit);
         self.agent_calls = fds[1].revents != 0;
         if fds[2].revents != 0 {
             self.link.bell.hush();
@@ -380,13 +385,13 @@ impl Space {
     /// What this thread waits for: messages, the agent, the bell, the end of the process, the end of
     /// a read.
     fn descriptors(&self) -> [libc::pollfd; 5] {
-        let agent = self.agent.as_ref().map_or(-1, |a| a.channel.as_raw_fd());
+        let agent = self.agent.as_ref().map_or(-1, |a| a.channel.descriptor());
         let process = self
             .process
             .as_ref()
             .map_or(-1, |process| process.as_raw_fd());
         [
-            readable(self.link.uffd.as_raw_fd()),
+            readable(self.link.uffd.descriptor()),
             readable(agent),
             readable(self.link.bell.as_raw_fd()),
             readable(process),

@@ -12,7 +12,7 @@
 use super::adopt::covered;
 use super::faults::{Fault, Later};
 use super::{Ended, Space};
-use pleat_sys::procfs::{self, Mapping};
+use pleat_sys::procfs::Mapping;
 use pleat_sys::uffd::FillError;
 use pleat_types::{PageRange, PAGE_SIZE};
 use std::io;
@@ -42,12 +42,12 @@ impl Space {
             return Ok(None);
         };
         // Where there is no agent, something else than a fork handler has touched this page.
-        if self.agent.is_none() && fault.since.elapsed() < NAMELESS {
+        if self.agent.is_none() && self.age(fault) < NAMELESS {
             return Ok(Some(Later::Leaving));
         }
         let may_be_wiped = !newborn.maybe_wiped.is_empty();
         let pid = self.link.pid.load(Ordering::Acquire);
-        let looked = procfs::maps(pid).and_then(|mappings| {
+        let looked = self.shared.machine.maps(pid).and_then(|mappings| {
             self.drop_unmapped(&mappings);
             match may_be_wiped {
                 true => self.drop_wiped(pid).map(|()| mappings),
@@ -140,7 +140,7 @@ impl Space {
         }
         let pid = self.link.pid.load(Ordering::Acquire);
         if pid == 0 {
-            if fault.since.elapsed() > NAMELESS {
+            if self.age(fault) > NAMELESS {
                 return Err(self.end_process(
                     "it was forked without the C library and uses memory under MADV_WIPEONFORK, which \
                      pleat cannot follow",
@@ -148,7 +148,11 @@ impl Space {
             }
             return Ok(Some(Later::Leaving));
         }
-        let wiped = procfs::wiped_on_fork(pid).map_err(|error| self.cannot_look(&error))?;
+        let wiped = self
+            .shared
+            .machine
+            .wiped_on_fork(pid)
+            .map_err(|error| self.cannot_look(&error))?;
         let address = fault.page.address();
         if wiped
             .iter()
@@ -182,7 +186,7 @@ impl Space {
     }
 
     fn drop_wiped(&mut self, pid: i32) -> io::Result<()> {
-        for (start, end) in procfs::wiped_on_fork(pid)? {
+        for (start, end) in self.shared.machine.wiped_on_fork(pid)? {
             self.never_had(start, end);
         }
         Ok(())

@@ -5,8 +5,9 @@
 //! often the agent was seen asleep, or about to run, while the lock was taken all along. One that is stopped has its command
 //! revoked (`revoke.rs`).
 
+use crate::ports::Machine;
 use crate::shared::AgentLink;
-use pleat_sys::procfs::{state, State};
+use pleat_sys::procfs::State;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -33,31 +34,31 @@ pub struct Patience {
 
 /// What an agent is doing; `pid` is its process. Of a thread that is not known it cannot be told whether it has a reason to
 /// sleep.
-pub fn state_of(agent: &AgentLink, pid: i32) -> State {
+pub fn state_of(machine: &dyn Machine, agent: &AgentLink, pid: i32) -> State {
     match agent.thread {
-        Some(thread) => state(thread),
-        None if state(pid) == State::Held => State::Held,
+        Some(thread) => machine.state(thread),
+        None if machine.state(pid) == State::Held => State::Held,
         None => State::Running,
     }
 }
 
 impl Patience {
     /// With an agent that has its lock.
-    pub fn for_lock() -> Patience {
-        Patience::of(ASLEEP_MAX)
+    pub fn for_lock(now: Instant) -> Patience {
+        Patience::of(ASLEEP_MAX, now)
     }
 
     /// With an agent that is to answer.
-    pub fn for_answer() -> Patience {
-        Patience::of(SILENT_MAX)
+    pub fn for_answer(now: Instant) -> Patience {
+        Patience::of(SILENT_MAX, now)
     }
 
-    fn of(asleep_max: u32) -> Patience {
+    fn of(asleep_max: u32, now: Instant) -> Patience {
         Patience {
             asleep_max,
             asleep: Cell::new(0),
             running: Cell::new(0),
-            looked: Cell::new(Instant::now()),
+            looked: Cell::new(now),
             is_held: Cell::new(false),
         }
     }
@@ -68,12 +69,12 @@ impl Patience {
     }
 
     /// Looks once more, if it is time to; answers whether that was enough. `pid` is its process.
-    pub fn is_exhausted(&self, agent: &AgentLink, pid: i32) -> bool {
-        if self.looked.get().elapsed() < LOOK_EVERY {
+    pub fn is_exhausted(&self, machine: &dyn Machine, agent: &AgentLink, pid: i32) -> bool {
+        if machine.since(self.looked.get()) < LOOK_EVERY {
             return false;
         }
-        self.looked.set(Instant::now());
-        let seen = state_of(agent, pid);
+        self.looked.set(machine.now());
+        let seen = state_of(machine, agent, pid);
         self.count(seen)
     }
 
@@ -95,11 +96,11 @@ mod tests {
 
     #[test]
     fn who_is_stopped_is_waited_for_and_who_sleeps_is_not() {
-        let patience = Patience::for_lock();
+        let patience = Patience::for_lock(Instant::now());
         assert!((0..10_000).all(|_| !patience.count(State::Held)));
         assert!((1..ASLEEP_MAX).all(|_| !patience.count(State::Asleep)));
         assert!(patience.count(State::Asleep));
-        let patience = Patience::for_lock();
+        let patience = Patience::for_lock(Instant::now());
         assert!((1..RUNNING_MAX).all(|_| !patience.count(State::Running)));
         assert!(patience.count(State::Running));
     }

@@ -23,7 +23,6 @@ use crate::shared::Shared;
 use crate::store::{Spares, SwapStore, Watch};
 use pleat_backing::{Completion, Patience, Queue, Request, Transfer};
 use pleat_engine::{BodyId, ReadItem};
-use pleat_sys::process::wait;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
@@ -108,7 +107,12 @@ impl Reads {
     ///
     /// # Errors
     /// Why the job has to end.
-    pub(crate) fn begin(&mut self, store: &SwapStore, items: &[ReadItem]) -> Result<u64, String> {
+    pub(crate) fn begin(
+        &mut self,
+        store: &SwapStore,
+        items: &[ReadItem],
+        now: Instant,
+    ) -> Result<u64, String> {
         let wanted = items.first().map(|item| item.body);
         if let Some(read) = self.bringing(wanted) {
             return Ok(read);
@@ -125,7 +129,7 @@ impl Reads {
         let read = Read {
             id: self.begun,
             items: items.to_vec(),
-            since: Instant::now(),
+            since: now,
             waited: Duration::ZERO,
         };
         self.submit(store, read);
@@ -178,7 +182,7 @@ impl Reads {
         } = self.done.remove(0);
         let at = self.under_way.iter().position(|read| read.id == id);
         let mut read = self.under_way.remove(at.expect("a read ends once"));
-        let took = read.since.elapsed();
+        let took = shared.machine.since(read.since);
         let meters = &shared.meters;
         meters.swap_reads.add(1);
         meters.swap_read_bytes.add(buffer.len() as u64);
@@ -253,7 +257,9 @@ impl Space {
             self.shared.fail(why);
             return Err(Ended);
         };
-        let begun = self.reads.begin(store, &self.plan.reads);
+        let begun = self
+            .reads
+            .begin(store, &self.plan.reads, self.link.machine.now());
         begun.map_err(|why| {
             self.shared.fail(why);
             Ended
@@ -291,19 +297,19 @@ impl Space {
         if !is_alone {
             return false;
         }
-        let start = Instant::now();
+        let start = self.now();
         let has_ended = self.spin_until(newest + SPIN);
-        self.reads.spun += start.elapsed();
+        self.reads.spun += self.shared.machine.since(start);
         has_ended
     }
 
     fn spin_until(&mut self, end: Instant) -> bool {
-        while Instant::now() < end {
+        while self.now() < end {
             if self.reads.has_ended(Patience::Spin(SPIN_SLICE)) {
                 return true;
             }
             let mut fds = self.descriptors();
-            wait(&mut fds, Some(Duration::ZERO));
+            self.shared.machine.wait(&mut fds, Some(Duration::ZERO));
             if fds.iter().any(|fd| fd.revents != 0) {
                 return false;
             }

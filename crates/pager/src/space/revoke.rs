@@ -23,8 +23,9 @@
 use super::patience::state_of;
 use super::{Ended, Space};
 use crate::link::STAGING_LEN;
+use crate::ports::Memory;
 use crate::shared::{lock, AgentLink};
-use pleat_sys::procfs::{self, State};
+use pleat_sys::procfs::State;
 use pleat_types::{PageNo, PAGE_SIZE};
 use pleat_wire::control::{COPIED, RETRIED};
 use pleat_wire::message::{self, Taken, TAKE_MAX};
@@ -36,7 +37,7 @@ impl Space {
     pub(super) fn revoke_if_stopped(&mut self) -> Result<(), Ended> {
         let pid = self.link.pid.load(Ordering::Acquire);
         let agent = self.agent.as_ref();
-        if agent.is_some_and(|agent| state_of(agent, pid) == State::Held) {
+        if agent.is_some_and(|agent| state_of(&*self.shared.machine, agent, pid) == State::Held) {
             self.revoke()?;
         }
         Ok(())
@@ -48,27 +49,23 @@ impl Space {
         let Some(agent) = self.agent.clone().filter(|_| self.revoked.is_none()) else {
             return Ok(false);
         };
-        let items = lock(&self.link.take).in_flight.clone();
-        if items.is_empty() {
+        let items = lock(&self.link.take).sent().map(|sent| sent.items.clone());
+        let Some(items) = items else {
             return Ok(false);
-        }
+        };
         let pid = self.link.pid.load(Ordering::Acquire);
         // Opened first: whether that is allowed must not be found out in the middle.
-        let Ok(memory) = procfs::Content::open(pid) else {
+        let Ok(memory) = self.shared.machine.memory(pid) else {
             return Ok(false);
         };
         let uffd = &self.link.uffd;
         if uffd.unregister(agent.staging, STAGING_LEN).is_err() {
             return Ok(false);
         }
-        let Ok(status) = recover(&agent, &items, &memory) else {
+        let Ok(status) = recover(&agent, &items, &*memory) else {
             return Err(self.end_process("what was being taken from it cannot be read"));
         };
-        {
-            let mut take = lock(&self.link.take);
-            take.in_flight.clear();
-            take.is_revoked = true;
-        }
+        lock(&self.link.take).revoke();
         self.revoked = Some(items.len());
         self.shared.meters.revoked_commands.add(1);
         self.put_away(&agent, &items, &status);
@@ -90,9 +87,7 @@ impl Space {
             return Err(self.end_process(&format!("it cannot be followed any more ({error})")));
         }
         self.revoked = None;
-        let mut take = lock(&self.link.take);
-        take.is_revoked = false;
-        take.has_leftovers = true;
+        lock(&self.link.take).end_revocation();
         Ok(())
     }
 }
@@ -102,10 +97,10 @@ impl Space {
 fn recover(
     agent: &AgentLink,
     items: &[(PageNo, u32)],
-    memory: &procfs::Content,
+    memory: &dyn Memory,
 ) -> io::Result<[u8; TAKE_MAX]> {
     let ring = &agent.slots.ring;
-    let is_staged = memory.page_table().which_exist(agent.staging, TAKE_MAX)?;
+    let is_staged = memory.which_exist(agent.staging, TAKE_MAX)?;
     let mut status = [message::STALE; TAKE_MAX];
     let mut page = [0; PAGE_SIZE];
     for (at, &(_, frame)) in items.iter().enumerate() {

@@ -6,7 +6,6 @@
 //! stopped.
 
 use super::Space;
-use pleat_sys::procfs;
 use pleat_wire::message;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -23,10 +22,10 @@ pub(super) struct Stopped {
 
 impl Stopped {
     /// It is taken to run.
-    pub(super) fn new() -> Stopped {
+    pub(super) fn new(now: Instant) -> Stopped {
         Stopped {
             is_stopped: Cell::new(false),
-            looked: Cell::new(Instant::now()),
+            looked: Cell::new(now),
         }
     }
 }
@@ -55,11 +54,11 @@ impl Space {
     /// process's own threads: a tracer, or a process that shares this memory, that stopped them all to read it, as
     /// LeakSanitizer does at the end of a program. It would wait at each page.
     pub(super) fn is_stopped(&self) -> bool {
-        if self.stopped.looked.get().elapsed() >= LOOK_EVERY {
+        if self.shared.machine.since(self.stopped.looked.get()) >= LOOK_EVERY {
             let thread = self.agent.as_ref().and_then(|agent| agent.thread);
-            let is_stopped = thread.is_some_and(procfs::is_stopped);
+            let is_stopped = thread.is_some_and(|thread| self.shared.machine.is_stopped(thread));
             self.stopped.is_stopped.set(is_stopped);
-            self.stopped.looked.set(Instant::now());
+            self.stopped.looked.set(self.now());
         }
         self.stopped.is_stopped.get()
     }

@@ -292,7 +292,7 @@ impl Space {
 
     /// The file is going to be mapped there again.
     fn wait_for_file(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
-        if self.agent.is_none() && fault.since.elapsed() > ORPHAN_WAIT {
+        if self.agent.is_none() && self.age(fault) > ORPHAN_WAIT {
             return Err(self.end_process(
                 "a file that it has mapped was opened for writing, and it was forked without the C library, \
                  which pleat cannot follow",
@@ -340,12 +340,12 @@ impl Space {
         }
         {
             let mut take = lock(&self.link.take);
-            take.hold();
-            if take.reserved {
+            take.hold(self.now());
+            if take.is_reserved() {
                 // It is being sent just now.
                 self.link.bell.ring();
             }
-            if take.reserved || !take.in_flight.is_empty() {
+            if !take.is_quiet() {
                 return Ok(());
             }
         }

@@ -310,7 +310,8 @@ impl Supervisor<'_> {
     ) -> Result<Arc<Link>, Obstacle> {
         let bell = Bell::new().map_err(Obstacle::Supervisor)?;
         let id = self.shared.engine().add_space();
-        let link = Arc::new(Link::new(id, process, uffd, bell));
+        let machine = self.shared.machine.clone();
+        let link = Arc::new(Link::new(id, process, Arc::new(uffd), bell, machine));
         let run_max = self.job.run_max();
         let space = Space::new(self.shared.clone(), link.clone(), run_max, BTreeMap::new());
         space.start();

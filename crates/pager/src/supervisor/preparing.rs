@@ -12,6 +12,7 @@ use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::{Lent, Stage};
 use crate::link::STAGING_LEN;
+use crate::ports::Userfault;
 use crate::rings::Slots;
 use pleat_sys::channel::Channel;
 use pleat_sys::grant::Grant;
@@ -29,7 +30,7 @@ const BEACON_LEN: u64 = ((1 + DOORBELLS) * PAGE) as u64;
 
 impl Supervisor<'_> {
     /// Sends a process that is ready for it what it needs to be managed: with `uffd`, which its fork made.
-    pub(super) fn hand_over(&mut self, pid: i32, uffd: Option<Arc<Uffd>>) {
+    pub(super) fn hand_over(&mut self, pid: i32, uffd: Option<Arc<dyn Userfault>>) {
         let frames = ring_frames(self.job.budget_bytes);
         let (ring, memory) = match Ring::shared(frames) {
             Ok(made) => made,
@@ -45,7 +46,7 @@ impl Supervisor<'_> {
             slow_ticks: profile.map_or(0, |profile| profile.slow_ticks()),
         };
         let mut descriptors = vec![memory.as_raw_fd()];
-        descriptors.extend(uffd.as_ref().map(|uffd| uffd.as_raw_fd()));
+        descriptors.extend(uffd.as_ref().map(|uffd| uffd.descriptor()));
         descriptors.extend(device);
         let Some(process) = self.census.processes.get_mut(&pid) else {
             return;

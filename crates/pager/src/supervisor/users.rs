@@ -7,6 +7,7 @@
 
 use super::Supervisor;
 use crate::census::{Process, Stage};
+use crate::ports::AgentSocket;
 use crate::shared::lock;
 use pleat_sys::channel::Channel;
 use pleat_sys::procfs::{self, Credentials};
@@ -116,17 +117,17 @@ fn has_no_more(agent: &Credentials, program: &Credentials) -> bool {
 
 /// Tells an agent, if it is connected and listens.
 pub(super) fn tell_agent<T: Plain>(process: &Process, kept: Option<&Channel>, message: &T) -> bool {
-    let send = |channel: &Channel| channel.send(pleat_sys::bytes_of(message), None).is_ok();
+    let send = |channel: &dyn AgentSocket| channel.send(pleat_sys::bytes_of(message), None).is_ok();
     match &process.stage {
         Stage::Ready(channel) | Stage::Preparing(channel, _) => send(channel),
         Stage::Managed(link) => {
-            let channel: Option<Arc<Channel>> = lock(&link.take)
+            let channel: Option<Arc<dyn AgentSocket>> = lock(&link.take)
                 .agent
                 .as_ref()
                 .map(|agent| agent.channel.clone());
-            channel.is_some_and(|channel| send(&channel))
+            channel.is_some_and(|channel| send(&*channel))
         }
-        Stage::Unmanageable | Stage::Silent => kept.is_some_and(send),
+        Stage::Unmanageable | Stage::Silent => kept.is_some_and(|kept| send(kept)),
     }
 }
 

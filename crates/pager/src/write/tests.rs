@@ -162,7 +162,9 @@ impl<'a> World<'a> {
                 .fault(space, page, attempt > 50, &mut plan);
             match answer {
                 FaultAnswer::Fill => self.fill(space, page, &plan),
-                FaultAnswer::Read => drop(self.reads.begin(self.store, &plan.reads)?),
+                FaultAnswer::Read => {
+                    drop(self.reads.begin(self.store, &plan.reads, Instant::now())?)
+                }
                 FaultAnswer::Wait => unreachable!("pages leave at once here"),
                 FaultAnswer::NoMemory => {}
             }

@@ -1,0 +1,215 @@
+//! The take-away traffic of one space: at most one command is under way, and each is made, sent and answered in that order.
+//!
+//! No clock and no lock of its own: callers say what time it is.
+
+use crate::link::AgentLink;
+use pleat_types::PageNo;
+use std::time::{Duration, Instant};
+
+/// Pages of a command and the ring frames that they go to.
+pub type Items = Vec<(PageNo, u32)>;
+
+/// A command that was sent.
+#[derive(Debug)]
+pub struct Sent {
+    /// What it is to take.
+    pub items: Items,
+    /// When it was sent.
+    pub at: Instant,
+    /// The same, for a profile.
+    pub ticks: u64,
+}
+
+/// The command of a space.
+#[derive(Debug, Default)]
+enum Command {
+    /// There is none.
+    #[default]
+    None,
+    /// Somebody has the right to make one, and is choosing its pages.
+    Reserved,
+    /// The agent has it, and is to answer.
+    Sent(Sent),
+    /// It was ended without its agent (`space/revoke.rs`), which is still to answer.
+    Revoked,
+}
+
+impl Command {
+    /// Whether it may be followed by that. A command that is made while another is under way would write to its frames; one
+    /// that is forgotten before it was answered, or answered twice, loses the pages that it has taken.
+    fn may_become(&self, next: &Command) -> bool {
+        matches!(
+            (self, next),
+            // Chosen to make one; nothing was found to take; sent.
+            (Command::None, Command::Reserved)
+                | (Command::Reserved, Command::None | Command::Sent(_))
+                // Answered; the agent is stopped with it.
+                | (Command::Sent(_), Command::None | Command::Revoked)
+                // The agent goes on, and answers.
+                | (Command::Revoked, Command::None)
+        )
+    }
+}
+
+/// The take-away traffic of one space.
+#[derive(Default)]
+pub struct TakeState {
+    /// The agent, once it is ready.
+    pub agent: Option<AgentLink>,
+    command: Command,
+    /// The command before was revoked, and the next is to have the agent clear up.
+    has_leftovers: bool,
+    /// Since when no new command may be made, for events are being applied or a fork is announced.
+    held: Option<Instant>,
+}
+
+impl TakeState {
+    fn become_command(&mut self, next: Command) -> Command {
+        assert!(
+            self.command.may_become(&next),
+            "a command is {:?}, and to be {next:?}",
+            self.command
+        );
+        std::mem::replace(&mut self.command, next)
+    }
+
+    /// No new command may be made until [`TakeState::release`].
+    pub fn hold(&mut self, now: Instant) {
+        self.held.get_or_insert(now);
+    }
+
+    /// Commands may be made again.
+    pub fn release(&mut self) {
+        self.held = None;
+    }
+
+    /// Whether no new command may be made.
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Whether a command may be made: there is an agent that is at rest, and nothing holds commands back.
+    pub fn is_free(&self) -> bool {
+        matches!(self.command, Command::None) && !self.is_held() && self.agent.is_some()
+    }
+
+    /// Whether no command is under way, nor being made, so that nothing is about to leave.
+    pub fn is_quiet(&self) -> bool {
+        matches!(self.command, Command::None | Command::Revoked)
+    }
+
+    /// Whether one is being made.
+    pub fn is_reserved(&self) -> bool {
+        matches!(self.command, Command::Reserved)
+    }
+
+    /// What is under way.
+    pub fn sent(&self) -> Option<&Sent> {
+        match &self.command {
+            Command::Sent(sent) => Some(sent),
+            _ => None,
+        }
+    }
+
+    /// Takes the right to make a command.
+    ///
+    /// # Panics
+    /// When [`TakeState::is_free`] says that there is none to be had: so for all that follow, which are called in order.
+    pub fn reserve(&mut self) {
+        assert!(self.is_free(), "a command is under way, or held back");
+        self.become_command(Command::Reserved);
+    }
+
+    /// There is nothing to take.
+    pub fn unreserve(&mut self) {
+        assert!(self.is_reserved(), "nobody has the right to make a command");
+        self.become_command(Command::None);
+    }
+
+    /// The command that was being made is under way. Answers whether the agent is to clear up first.
+    pub fn send(&mut self, items: Items, at: Instant, ticks: u64) -> bool {
+        self.become_command(Command::Sent(Sent { items, at, ticks }));
+        std::mem::take(&mut self.has_leftovers)
+    }
+
+    /// The agent has answered. `None`: there was nothing to answer.
+    pub fn answered(&mut self) -> Option<Sent> {
+        self.sent()?;
+        match self.become_command(Command::None) {
+            Command::Sent(sent) => Some(sent),
+            _ => None,
+        }
+    }
+
+    /// The command under way is ended without its agent.
+    pub fn revoke(&mut self) {
+        self.become_command(Command::Revoked);
+    }
+
+    /// The agent has answered the command that was revoked.
+    pub fn end_revocation(&mut self) {
+        assert!(
+            matches!(self.command, Command::Revoked),
+            "no command was revoked"
+        );
+        self.become_command(Command::None);
+        self.has_leftovers = true;
+    }
+
+    /// Whether whoever waits for this space's pages should look elsewhere: its command, or what holds commands
+    /// back, has taken so long that its process may be stopped.
+    pub fn is_overdue(&self, after: Duration, now: Instant) -> bool {
+        if matches!(self.command, Command::Revoked) {
+            return true;
+        }
+        let sent = self.sent().map(|sent| sent.at);
+        let oldest = sent.into_iter().chain(self.held).min();
+        oldest.is_some_and(|since| now.saturating_duration_since(since) > after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> [Command; 4] {
+        let sent = Sent {
+            items: vec![(PageNo(1), 2)],
+            at: Instant::now(),
+            ticks: 0,
+        };
+        [
+            Command::None,
+            Command::Reserved,
+            Command::Sent(sent),
+            Command::Revoked,
+        ]
+    }
+
+    #[test]
+    fn a_command_is_made_then_sent_then_answered() {
+        let allowed: Vec<_> = (0..4)
+            .flat_map(|from| (0..4).map(move |to| (from, to)))
+            .filter(|&(from, to)| all()[from].may_become(&all()[to]))
+            .collect();
+        assert_eq!(allowed, [(0, 1), (1, 0), (1, 2), (2, 0), (2, 3), (3, 0)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a command is")]
+    fn none_is_sent_that_was_not_made() {
+        TakeState::default().send(Vec::new(), Instant::now(), 0);
+    }
+
+    #[test]
+    fn who_holds_commands_back_for_long_is_overdue() {
+        let (mut take, start) = (TakeState::default(), Instant::now());
+        let after = Duration::from_millis(100);
+        take.hold(start);
+        take.hold(start + after);
+        assert!(!take.is_overdue(after, start + after));
+        assert!(take.is_overdue(after, start + after * 2));
+        take.release();
+        assert!(!take.is_overdue(after, start + after * 2) && take.answered().is_none());
+    }
+}
