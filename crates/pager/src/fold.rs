@@ -11,7 +11,6 @@ use pleat_backing::{checksum, Fingerprint};
 use pleat_codec::{Folded, Folder};
 use pleat_engine::{ColdPage, FillItem};
 use pleat_sys::process::give_back_free_memory;
-use pleat_sys::ticks::own_cpu_ns;
 use pleat_types::{Page, PAGE_SIZE};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -73,7 +72,7 @@ impl Press {
     }
 
     /// Takes part in answering faults, if there are any to share.
-    fn help(&mut self, shared: &Shared) {
+    pub(crate) fn help(&mut self, shared: &Shared) {
         if shared.batches.is_any() {
             help(&mut Tools {
                 shared,
@@ -132,10 +131,10 @@ impl Press {
         for nth in 0..self.jobs.len() {
             // A program waits for an answer, but not for this.
             self.help(shared);
-            let (start, mut clock) = (Instant::now(), shared.stopwatch());
+            let (start, mut clock) = (shared.machine.now(), shared.stopwatch());
             // Of one page in each batch the CPU time, which costs a system call: what other threads use meanwhile
             // is not what folding costs.
-            let cpu = (nth == 0).then(own_cpu_ns);
+            let cpu = (nth == 0).then(|| shared.machine.own_cpu_ns());
             let (job, bytes) = (&self.jobs[nth], &mut self.bytes[nth]);
             // A copy: the process may write to its frame meanwhile, and no codec is made for that.
             job.slots.ring.copy_frame(job.frame, &mut self.page);
@@ -147,10 +146,10 @@ impl Press {
                 });
             clock.lap(EvictionPart::Fold);
             if let Some(cpu) = cpu {
-                let used = Duration::from_nanos(own_cpu_ns() - cpu);
+                let used = Duration::from_nanos(shared.machine.own_cpu_ns() - cpu);
                 shared.pace.folded(used, 1);
             }
-            took += start.elapsed();
+            took += shared.machine.since(start);
         }
         took
     }

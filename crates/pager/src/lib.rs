@@ -45,6 +45,8 @@ mod report;
 mod rings;
 mod shared;
 mod silence;
+#[cfg(test)]
+mod simulation;
 mod space;
 mod standins;
 mod store;

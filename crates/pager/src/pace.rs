@@ -46,7 +46,7 @@ pub struct Pace {
 
 impl Pace {
     /// Before anything was measured.
-    pub fn new(beside: bool) -> Pace {
+    pub fn new(beside: bool, now: Instant) -> Pace {
         let costs = Costs::default();
         Pace {
             hit: AtomicU64::new(costs.decompress_ns),
@@ -57,7 +57,7 @@ impl Pace {
             answer: AtomicU64::new(0),
             events: AtomicU64::new(0),
             waited: AtomicU64::new(0),
-            told: Mutex::new((Instant::now(), 0)),
+            told: Mutex::new((now, 0)),
             waiting: AtomicU64::new(0),
             beside,
         }
@@ -106,13 +106,13 @@ impl Pace {
     }
 
     /// The means, when it is time to tell them. `beside`: a CPU is left for compressing.
-    pub fn due(&self, beside: bool) -> Option<Costs> {
+    pub fn due(&self, beside: bool, now: Instant) -> Option<Costs> {
         if self.events.load(Ordering::Relaxed) < EVERY {
             return None;
         }
         self.events.store(0, Ordering::Relaxed);
         let mean = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        self.notice_waiting();
+        self.notice_waiting(now);
         let fold_ns = match self.beside && beside {
             true => 0,
             false => mean(&self.fold),
@@ -140,13 +140,13 @@ impl Pace {
 
     /// Nobody waits for a write as such: it takes the device's time, and that of a program as far as that waits
     /// for the device.
-    fn notice_waiting(&self) {
+    fn notice_waiting(&self, now: Instant) {
         let Ok(mut told) = self.told.try_lock() else {
             return;
         };
         let waited = self.waited.load(Ordering::Relaxed);
-        let (since, before) = std::mem::replace(&mut *told, (Instant::now(), waited));
-        let passed = (since.elapsed().as_nanos() as u64).max(1);
+        let (since, before) = std::mem::replace(&mut *told, (now, waited));
+        let passed = (now.saturating_duration_since(since).as_nanos() as u64).max(1);
         let share = ((waited - before).saturating_mul(WHOLE) / passed).min(WHOLE);
         let mean = self.waiting.load(Ordering::Relaxed);
         let next = (mean * (WEIGHT - 1) + share).div_ceil(WEIGHT);
@@ -160,28 +160,28 @@ mod tests {
 
     #[test]
     fn what_is_measured_is_told_now_and_then() {
-        let pace = Pace::new(true);
-        assert_eq!(pace.due(true), None);
+        let pace = Pace::new(true, Instant::now());
+        assert_eq!(pace.due(true, Instant::now()), None);
         for _ in 0..EVERY {
             pace.read(Duration::from_millis(4), 4);
             pace.filled(Duration::from_micros(32), 16);
         }
-        let costs = pace.due(true).unwrap();
+        let costs = pace.due(true, Instant::now()).unwrap();
         assert!((990_000..1_010_000).contains(&costs.read_ns), "{costs:?}");
         assert!((8_900..9_600).contains(&costs.decompress_ns), "{costs:?}");
         assert_eq!(costs.compress_ns, TAKE_NS);
-        assert_eq!(pace.due(true), None);
+        assert_eq!(pace.due(true, Instant::now()), None);
     }
 
     #[test]
     fn what_answering_takes_is_most_of_what_a_fault_costs() {
-        let pace = Pace::new(true);
+        let pace = Pace::new(true, Instant::now());
         for _ in 0..EVERY {
             pace.answered(Duration::from_micros(8 * 64), 64);
             pace.filled(Duration::from_micros(1), 1);
             pace.read(Duration::from_micros(50), 1);
         }
-        let costs = pace.due(true).unwrap();
+        let costs = pace.due(true, Instant::now()).unwrap();
         assert_eq!(costs.decompress_ns, 10_000);
         assert_eq!(costs.compress_ns, 2_400);
         assert!((69_000..=70_000).contains(&costs.read_ns), "{costs:?}");
@@ -189,32 +189,32 @@ mod tests {
 
     #[test]
     fn writes_cost_nothing_while_nobody_waits_for_the_device() {
-        let pace = Pace::new(true);
+        let pace = Pace::new(true, Instant::now());
         for _ in 0..EVERY {
             pace.written(Duration::from_micros(50 * 64), 64);
         }
-        assert!(pace.due(true).unwrap().write_ns < 10);
+        assert!(pace.due(true, Instant::now()).unwrap().write_ns < 10);
         // Longer than the test takes: somebody waits all the time.
         for _ in 0..200 * EVERY {
             pace.read(Duration::from_millis(100), 1);
-            pace.due(true);
+            pace.due(true, Instant::now());
         }
         (0..EVERY).for_each(|_| pace.read(Duration::from_millis(100), 1));
-        let costs = pace.due(true).unwrap();
+        let costs = pace.due(true, Instant::now()).unwrap();
         assert!((45_000..=50_000).contains(&costs.write_ns), "{costs:?}");
     }
 
     #[test]
     fn on_one_cpu_the_program_waits_for_compression_too() {
-        let pace = Pace::new(false);
+        let pace = Pace::new(false, Instant::now());
         for _ in 0..EVERY {
             pace.folded(Duration::from_micros(64 * 5), 64);
         }
-        let costs = pace.due(true).unwrap();
+        let costs = pace.due(true, Instant::now()).unwrap();
         assert!((6_900..7_200).contains(&costs.compress_ns), "{costs:?}");
-        let pace = Pace::new(true);
+        let pace = Pace::new(true, Instant::now());
         (0..EVERY).for_each(|_| pace.folded(Duration::from_micros(5), 1));
-        let costs = pace.due(false).unwrap();
+        let costs = pace.due(false, Instant::now()).unwrap();
         assert!(costs.compress_ns > 6_900, "others use it: {costs:?}");
     }
 }

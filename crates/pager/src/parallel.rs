@@ -281,14 +281,14 @@ impl Tools<'_> {
         if !self.look_up(link, fault.page) {
             return Outcome::Left;
         }
-        let start = Instant::now();
+        let start = self.shared.machine.now();
         let (page, item) = (&mut self.buffers.page, self.buffers.plan.items[0]);
         // Damage is found again, and reported, by the space's thread.
         let bytes = &self.buffers.plan.bytes;
         let Ok(print) = unfold_item(self.shared, self.folder, item, bytes, page) else {
             return Outcome::Left;
         };
-        self.shared.pace.filled(start.elapsed(), 1);
+        self.shared.pace.filled(self.shared.machine.since(start), 1);
         self.clock.lap(FaultPart::Unfold);
         let address = fault.page.address();
         if link.uffd.copy_quietly(address, &page[..]).is_err() {

@@ -148,17 +148,18 @@ impl Shared {
     /// The same, on another machine than this.
     pub(crate) fn on(machine: Arc<dyn Machine>, parts: Parts) -> io::Result<Shared> {
         let spins = Shared::spins_here();
+        let now = machine.now();
         Ok(Shared {
             engine: Mutex::new(parts.engine),
             machine,
             may_spin: AtomicBool::new(spins > 0 && parts.has_spare_cpu),
             has_two_cpus: cpus() == 2,
-            crowd: Crowd::new(Instant::now()),
-            silence: Silence::new(Instant::now()),
+            crowd: Crowd::new(now),
+            silence: Silence::new(now),
             spins,
             swap: parts.swap,
             codec: parts.codec,
-            pace: Pace::new(spins > 0 && parts.has_spare_cpu),
+            pace: Pace::new(spins > 0 && parts.has_spare_cpu, now),
             recorder: parts.recorder,
             recompress: parts.recompress,
             set_aside_bytes: AtomicU64::new(0),
@@ -277,15 +278,16 @@ impl Shared {
 
     /// Tells the engine what pages cost, now and then.
     pub fn tell_costs(&self) {
-        let beside = !self.crowd.is_there(Instant::now());
-        if let Some(costs) = self.pace.due(beside) {
+        let now = self.machine.now();
+        let beside = !self.crowd.is_there(now);
+        if let Some(costs) = self.pace.due(beside, now) {
             self.engine().costs(costs);
         }
     }
 
     /// The oldest transfer that a thread of ours waits for has been under way since then.
     pub fn waits_since(&self, since: Instant) {
-        if self.silence.consider(Instant::now(), since) {
+        if self.silence.consider(self.machine.now(), since) {
             self.meters.silences.add(1);
         }
     }

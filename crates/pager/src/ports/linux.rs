@@ -200,12 +200,12 @@ impl Machine for Linux {
         process::signal(process.as_raw_fd(), libc::SIGKILL);
     }
 
-    fn find_waiting(&self, thread: i32) -> Option<(i32, OwnedFd)> {
+    fn find_waiting(&self, thread: i32) -> Option<(i32, Arc<OwnedFd>)> {
         let pid = procfs::tgid_of_thread(thread).ok()?;
         // Taken first: what is seen afterwards is of this process, or of one that has ended.
         let found = pidfd::of_descendant(pid, std::process::id() as i32)?;
         let is_it = procfs::shares_numbers(pid) && procfs::sleeps_in(thread).contains(IN_FAULT);
-        is_it.then_some((pid, found))
+        is_it.then(|| (pid, Arc::new(found)))
     }
 
     fn maps(&self, pid: i32) -> io::Result<Vec<Mapping>> {

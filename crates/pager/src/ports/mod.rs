@@ -208,7 +208,7 @@ pub trait Machine: Send + Sync {
     fn kill(&self, process: &OwnedFd);
 
     /// The process of a thread that waits for a page, if it is a descendant and its number is what it is called here.
-    fn find_waiting(&self, thread: i32) -> Option<(i32, OwnedFd)>;
+    fn find_waiting(&self, thread: i32) -> Option<(i32, Arc<OwnedFd>)>;
 
     /// What a process has mapped.
     ///

@@ -117,7 +117,7 @@ impl Space {
             return;
         };
         if !lock(&self.shared.by_pid).contains_key(&pid) {
-            lock(&self.link.process).get_or_insert_with(|| Arc::new(found));
+            lock(&self.link.process).get_or_insert(found);
         }
     }
 }

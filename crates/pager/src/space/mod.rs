@@ -281,7 +281,7 @@ impl Space {
     /// Does nothing while silence is kept, unless that would let the program have memory unasked: until its mappings
     /// are found nothing stops it from filling them.
     fn keep_silence(&self) {
-        while let Some(left) = self.shared.silence.left() {
+        while let Some(left) = self.shared.silence.left(self.now()) {
             if self.registered.is_empty() || lock(&self.link.mail).rescan {
                 return;
             }

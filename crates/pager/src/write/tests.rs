@@ -163,7 +163,7 @@ impl<'a> World<'a> {
             match answer {
                 FaultAnswer::Fill => self.fill(space, page, &plan),
                 FaultAnswer::Read => {
-                    drop(self.reads.begin(self.store, &plan.reads, Instant::now())?)
+                    let _ = self.reads.begin(self.store, &plan.reads, Instant::now())?;
                 }
                 FaultAnswer::Wait => unreachable!("pages leave at once here"),
                 FaultAnswer::NoMemory => {}

@@ -1,0 +1,619 @@
+//! A kernel of address spaces that are followed by userfaultfds, with the manners of Linux.
+//!
+//! | what Linux does | where it is written |
+//! |---|---|
+//! | hands out faults ahead of events | `userfaultfd_ctx_read` |
+//! | refuses fills, moves and protection with EAGAIN from the beginning of a change until its event has been read *and* the thread that made it runs on | `mmap_changing` |
+//! | drops the pages of a munmap before its event, those of MADV_DONTNEED after it | `userfaultfd_unmap_prep`, `userfaultfd_remove` |
+//! | puts what MAP_FIXED maps in place before the event of what was there is read, not registered | `userfaultfd_unmap_complete` |
+//! | reports an mremap as a move, then as an unmap of the old range | `mremap_userfaultfd_complete` |
+//! | lets a forked child run only when the event of its fork has been read | `dup_userfaultfd_complete` |
+//! | moves no page that is pinned or shared (EBUSY), absent (ENOENT), in locked memory (EINVAL) or marked (EFAULT) | `move_pages` |
+//! | moves a batch and counts less, or nothing | `move_pages_pte` in 6.18 |
+//! | fills fewer pages than asked | `mfill_atomic` |
+//! | fills a page where a guard is | `pte_none_mostly` |
+//!
+//! Pages hold a number in the place of their bytes ([`super::page`]); 0 is a page of zeros. Everything here is done at once:
+//! what may happen in between is up to who calls.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// Errors, as errno has them.
+pub use libc::{EAGAIN, EBUSY, EEXIST, EFAULT, EINVAL, ENOENT, ESRCH};
+
+/// A page number.
+pub type Page = u64;
+/// An address space and its userfaultfd.
+pub type Mm = usize;
+/// A thread.
+pub type Thread = i32;
+
+/// What is asked to be told of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// Nothing.
+    No,
+    /// Touches of absent pages.
+    Absent,
+    /// The same, and writes to protected ones.
+    AbsentAndProtected,
+}
+
+/// A mapping, up to `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    pub end: Page,
+    pub follow: Follow,
+    pub is_wiped_on_fork: bool,
+    pub is_kept_from_forks: bool,
+    pub is_locked: bool,
+}
+
+impl Mapping {
+    /// Plain memory up to there, which nobody follows.
+    pub fn to(end: Page) -> Mapping {
+        Mapping {
+            end,
+            follow: Follow::No,
+            is_wiped_on_fork: false,
+            is_kept_from_forks: false,
+            is_locked: false,
+        }
+    }
+}
+
+/// What a page table has for a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// Memory of its own, or shared since a fork.
+    Page {
+        frame: usize,
+        is_protected: bool,
+        is_pinned: bool,
+    },
+    /// The page of zeros.
+    Zero { is_protected: bool },
+    /// Who touches it gets SIGSEGV.
+    Guard,
+}
+
+/// A message that waits to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Remove { start: Page, end: Page },
+    Unmap { start: Page, end: Page },
+    Remap { from: Page, to: Page, len: u64 },
+    Fork { child: Mm },
+}
+
+/// A fault that waits: first to be read, then for its page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    pub thread: Thread,
+    pub page: Page,
+    pub is_write: bool,
+    pub is_protected: bool,
+    is_read: bool,
+}
+
+/// What a touch of a page comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// It holds this, or held it before it was written to.
+    Is(u64),
+    /// The thread waits until it is woken.
+    Waits,
+    /// SIGSEGV.
+    Refused,
+}
+
+/// A frame of memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Frame {
+    content: u64,
+    users: u32,
+}
+
+/// An address space.
+#[derive(Debug, Default)]
+pub struct Space {
+    pub mappings: BTreeMap<Page, Mapping>,
+    pub table: BTreeMap<Page, Entry>,
+    pub waiters: Vec<Waiter>,
+    pub events: VecDeque<(u64, Event)>,
+    /// Changes under way.
+    pub changing: u32,
+    pub is_dead: bool,
+}
+
+/// All address spaces, and what they have in memory.
+#[derive(Debug, Default)]
+pub struct Kernel {
+    pub spaces: Vec<Space>,
+    frames: Vec<Frame>,
+    free: Vec<usize>,
+    events: u64,
+}
+
+impl Kernel {
+    /// A new address space.
+    pub fn add(&mut self) -> Mm {
+        self.spaces.push(Space::default());
+        self.spaces.len() - 1
+    }
+
+    /// Frames in use.
+    pub fn used_frames(&self) -> usize {
+        self.frames.len() - self.free.len()
+    }
+
+    fn alloc(&mut self, content: u64) -> usize {
+        let frame = Frame { content, users: 1 };
+        match self.free.pop() {
+            Some(at) => {
+                self.frames[at] = frame;
+                at
+            }
+            None => {
+                self.frames.push(frame);
+                self.frames.len() - 1
+            }
+        }
+    }
+
+    fn release(&mut self, entry: Entry) {
+        if let Entry::Page { frame, .. } = entry {
+            self.frames[frame].users -= 1;
+            if self.frames[frame].users == 0 {
+                self.free.push(frame);
+            }
+        }
+    }
+
+    /// The mapping of a page, and where it begins.
+    pub fn mapping(&self, mm: Mm, page: Page) -> Option<(Page, Mapping)> {
+        let mut before = self.spaces[mm].mappings.range(..=page);
+        let (start, mapping) = before.next_back()?;
+        (mapping.end > page).then_some((*start, *mapping))
+    }
+
+    /// Cuts mappings at a page, so that one begins or ends there.
+    fn split(&mut self, mm: Mm, at: Page) {
+        if let Some((start, mapping)) = self.mapping(mm, at) {
+            if start < at {
+                let first = Mapping { end: at, ..mapping };
+                let mappings = &mut self.spaces[mm].mappings;
+                mappings.insert(start, first);
+                mappings.insert(at, mapping);
+            }
+        }
+    }
+
+    /// The mappings that begin in a range, whole ones after [`Kernel::split`].
+    fn within(&self, mm: Mm, start: Page, end: Page) -> Vec<(Page, Mapping)> {
+        let mappings = self.spaces[mm].mappings.range(start..end);
+        mappings
+            .map(|(start, mapping)| (*start, *mapping))
+            .collect()
+    }
+
+    /// Changes what is true of the mappings of a range.
+    pub fn advise(&mut self, mm: Mm, (start, end): (Page, Page), change: impl Fn(&mut Mapping)) {
+        self.split(mm, start);
+        self.split(mm, end);
+        let mappings = self.spaces[mm].mappings.range_mut(start..end);
+        mappings.for_each(|(_, mapping)| change(mapping));
+    }
+
+    /// Drops what the page table has of a range.
+    pub fn zap(&mut self, mm: Mm, start: Page, end: Page, keeps_guards: bool) {
+        let table = self.spaces[mm].table.range(start..end);
+        let hit: Vec<(Page, Entry)> = table.map(|(page, entry)| (*page, *entry)).collect();
+        for (page, entry) in hit {
+            if keeps_guards && entry == Entry::Guard {
+                continue;
+            }
+            self.spaces[mm].table.remove(&page);
+            self.release(entry);
+        }
+    }
+
+    /// A thread touches a page; with `write`, that is its content from then on.
+    pub fn touch(&mut self, mm: Mm, thread: Thread, page: Page, write: Option<u64>) -> Touch {
+        let Some((_, mapping)) = self.mapping(mm, page) else {
+            return Touch::Refused;
+        };
+        let asks = mapping.follow == Follow::AbsentAndProtected;
+        let wait = |is_protected| Waiter {
+            thread,
+            page,
+            is_write: write.is_some(),
+            is_protected,
+            is_read: false,
+        };
+        let waiter = match (self.spaces[mm].table.get(&page).copied(), write) {
+            (Some(Entry::Guard), _) => return Touch::Refused,
+            (None, _) if mapping.follow != Follow::No => wait(false),
+            (Some(Entry::Page { is_protected, .. } | Entry::Zero { is_protected }), Some(_))
+                if is_protected && asks =>
+            {
+                wait(true)
+            }
+            (None, None) => {
+                let zero = Entry::Zero {
+                    is_protected: false,
+                };
+                self.spaces[mm].table.insert(page, zero);
+                return Touch::Is(0);
+            }
+            (Some(Entry::Zero { .. }), None) => return Touch::Is(0),
+            (Some(Entry::Page { frame, .. }), None) => {
+                return Touch::Is(self.frames[frame].content);
+            }
+            (_, Some(content)) => return Touch::Is(self.write(mm, page, content)),
+        };
+        self.spaces[mm].waiters.push(waiter);
+        Touch::Waits
+    }
+
+    /// Writes to a page that may be written to; answers what it held.
+    fn write(&mut self, mm: Mm, page: Page, content: u64) -> u64 {
+        match self.spaces[mm].table.get(&page).copied() {
+            Some(Entry::Page { frame, .. }) if self.frames[frame].users == 1 => {
+                std::mem::replace(&mut self.frames[frame].content, content)
+            }
+            before => {
+                let (was, is_pinned) = match before {
+                    Some(Entry::Page {
+                        frame, is_pinned, ..
+                    }) => (self.frames[frame].content, is_pinned),
+                    _ => (0, false),
+                };
+                before.into_iter().for_each(|entry| self.release(entry));
+                let frame = self.alloc(content);
+                let entry = Entry::Page {
+                    frame,
+                    is_protected: false,
+                    is_pinned,
+                };
+                self.spaces[mm].table.insert(page, entry);
+                was
+            }
+        }
+    }
+
+    /// What a page that is there holds.
+    pub fn content(&self, mm: Mm, page: Page) -> Option<u64> {
+        match self.spaces[mm].table.get(&page)? {
+            Entry::Page { frame, .. } => Some(self.frames[*frame].content),
+            Entry::Zero { .. } => Some(0),
+            Entry::Guard => None,
+        }
+    }
+
+    /// Makes a page its process's own by a write that changes nothing and never waits (FUTEX_WAKE_OP).
+    pub fn make_own(&mut self, mm: Mm, page: Page) -> bool {
+        match self.spaces[mm].table.get(&page).copied() {
+            Some(Entry::Page {
+                frame,
+                is_protected,
+                ..
+            }) if !is_protected => {
+                let content = self.frames[frame].content;
+                self.write(mm, page, content);
+                true
+            }
+            Some(Entry::Zero { is_protected }) if !is_protected => {
+                self.write(mm, page, 0);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A change begins whose event is to be read before the thread that makes it goes on. Answers its name.
+    pub fn announce(&mut self, mm: Mm, event: Event) -> u64 {
+        self.events += 1;
+        let space = &mut self.spaces[mm];
+        space.changing += 1;
+        space.events.push_back((self.events, event));
+        self.events
+    }
+
+    /// Whether the event of a change has been read, or nobody will.
+    pub fn is_heard(&self, mm: Mm, event: u64) -> bool {
+        let space = &self.spaces[mm];
+        space.is_dead || !space.events.iter().any(|(name, _)| *name == event)
+    }
+
+    /// The thread that made the change goes on.
+    pub fn conclude(&mut self, mm: Mm) {
+        self.spaces[mm].changing = self.spaces[mm].changing.saturating_sub(1);
+    }
+
+    /// Whether any mapping of a range is followed.
+    pub fn is_followed(&self, mm: Mm, start: Page, end: Page) -> bool {
+        let first = self.mapping(mm, start).into_iter();
+        let mut all = first.chain(self.within(mm, start, end));
+        all.any(|(_, mapping)| mapping.follow != Follow::No)
+    }
+
+    /// Unmaps a range; its event is to be announced in the same breath where it was followed.
+    pub fn unmap(&mut self, mm: Mm, start: Page, end: Page) {
+        self.split(mm, start);
+        self.split(mm, end);
+        self.zap(mm, start, end, false);
+        self.spaces[mm]
+            .mappings
+            .retain(|at, _| !(start..end).contains(at));
+    }
+
+    /// Moves a mapping's pages, with all that is true of it. The new range is free.
+    pub fn remap(&mut self, mm: Mm, from: Page, to: Page, len: u64) {
+        self.split(mm, from);
+        self.split(mm, from + len);
+        for (start, mapping) in self.within(mm, from, from + len) {
+            let moved = Mapping {
+                end: mapping.end - from + to,
+                ..mapping
+            };
+            self.spaces[mm].mappings.insert(start - from + to, moved);
+        }
+        let space = &mut self.spaces[mm];
+        let pages: Vec<Page> = space
+            .table
+            .range(from..from + len)
+            .map(|(p, _)| *p)
+            .collect();
+        for page in pages {
+            if let Some(entry) = space.table.remove(&page) {
+                space.table.insert(page - from + to, entry);
+            }
+        }
+        space
+            .mappings
+            .retain(|at, _| !(from..from + len).contains(at));
+    }
+
+    /// The address space of a child, as it is at this moment.
+    pub fn fork(&mut self, parent: Mm) -> Mm {
+        let child = self.add();
+        let mappings = self.spaces[parent].mappings.clone();
+        for (start, mapping) in mappings {
+            if mapping.is_kept_from_forks {
+                continue;
+            }
+            self.spaces[child].mappings.insert(start, mapping);
+            if mapping.is_wiped_on_fork {
+                continue;
+            }
+            let range = self.spaces[parent].table.range(start..mapping.end);
+            let entries: Vec<(Page, Entry)> = range.map(|(page, entry)| (*page, *entry)).collect();
+            for (page, entry) in entries {
+                let copy = match entry {
+                    // A pinned page is copied at once, and the copy is not pinned.
+                    Entry::Page {
+                        frame,
+                        is_protected,
+                        is_pinned: true,
+                    } => Entry::Page {
+                        frame: self.alloc(self.frames[frame].content),
+                        is_protected,
+                        is_pinned: false,
+                    },
+                    Entry::Page { frame, .. } => {
+                        self.frames[frame].users += 1;
+                        entry
+                    }
+                    other => other,
+                };
+                self.spaces[child].table.insert(page, copy);
+            }
+        }
+        child
+    }
+
+    /// The address space is gone.
+    pub fn die(&mut self, mm: Mm) {
+        self.zap(mm, 0, Page::MAX, false);
+        let space = &mut self.spaces[mm];
+        *space = Space {
+            is_dead: true,
+            ..Space::default()
+        };
+    }
+
+    /// A thread waits no more: it is woken, or a signal has come.
+    pub fn is_waiting(&self, mm: Mm, thread: Thread) -> bool {
+        let mut waiters = self.spaces[mm].waiters.iter();
+        waiters.any(|waiter| waiter.thread == thread)
+    }
+
+    /// A signal has a thread look again.
+    pub fn interrupt(&mut self, mm: Mm, thread: Thread) {
+        self.spaces[mm]
+            .waiters
+            .retain(|waiter| waiter.thread != thread);
+    }
+
+    fn check(&self, mm: Mm) -> Result<(), i32> {
+        match &self.spaces[mm] {
+            space if space.is_dead => Err(ESRCH),
+            space if space.changing > 0 => Err(EAGAIN),
+            _ => Ok(()),
+        }
+    }
+
+    /// As reading the userfaultfd does: up to `most` faults, or else up to as many events.
+    pub fn read(&mut self, mm: Mm, most: usize) -> (Vec<Waiter>, Vec<Event>) {
+        let space = &mut self.spaces[mm];
+        let unread = space.waiters.iter_mut().filter(|waiter| !waiter.is_read);
+        let faults: Vec<Waiter> = unread
+            .take(most)
+            .map(|waiter| {
+                waiter.is_read = true;
+                *waiter
+            })
+            .collect();
+        let left = most - faults.len();
+        let count = left.min(space.events.len());
+        let events = space
+            .events
+            .drain(..count)
+            .map(|(_, event)| event)
+            .collect();
+        (faults, events)
+    }
+
+    /// Whether there is something to read, or nothing will be any more.
+    pub fn is_readable(&self, mm: Mm) -> bool {
+        let space = &self.spaces[mm];
+        space.waiters.iter().any(|waiter| !waiter.is_read) || !space.events.is_empty()
+    }
+
+    /// Wakes who waits for these pages.
+    pub fn wake(&mut self, mm: Mm, start: Page, end: Page) {
+        let waiters = &mut self.spaces[mm].waiters;
+        waiters.retain(|waiter| !(start..end).contains(&waiter.page));
+    }
+
+    /// Fills pages; answers how many. `most` is how many the kernel gets done before something comes in between.
+    pub fn copy(
+        &mut self,
+        mm: Mm,
+        start: Page,
+        contents: &[u64],
+        most: usize,
+    ) -> Result<usize, i32> {
+        self.check(mm)?;
+        let end = start + contents.len() as u64;
+        let mapping = self.mapping(mm, start).map(|(_, mapping)| mapping);
+        let is_there = |mapping: &Mapping| mapping.follow != Follow::No && mapping.end >= end;
+        mapping.filter(is_there).ok_or(ENOENT)?;
+        for (nth, content) in contents.iter().enumerate() {
+            let page = start + nth as u64;
+            let is_free = matches!(self.spaces[mm].table.get(&page), None | Some(Entry::Guard));
+            if !is_free || nth >= most.max(1) {
+                return if nth > 0 { Ok(nth) } else { Err(EEXIST) };
+            }
+            let entry = Entry::Page {
+                frame: self.alloc(*content),
+                is_protected: false,
+                is_pinned: false,
+            };
+            self.spaces[mm].table.insert(page, entry);
+        }
+        Ok(contents.len())
+    }
+
+    /// Protects present pages, or ends that.
+    pub fn protect(
+        &mut self,
+        mm: Mm,
+        (start, end): (Page, Page),
+        protect: bool,
+    ) -> Result<(), i32> {
+        self.check(mm)?;
+        let first = self.mapping(mm, start).into_iter();
+        let rest = self.within(mm, start + 1, end);
+        let mut all = first.chain(rest).peekable();
+        all.peek().ok_or(ENOENT)?;
+        for (from, mapping) in all.collect::<Vec<_>>() {
+            if mapping.follow != Follow::AbsentAndProtected {
+                return Err(ENOENT);
+            }
+            let range = start.max(from)..end.min(mapping.end);
+            for (_, entry) in self.spaces[mm].table.range_mut(range) {
+                if let Entry::Page { is_protected, .. } | Entry::Zero { is_protected } = entry {
+                    *is_protected = protect;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows the mappings of a range, or ends that.
+    pub fn register(
+        &mut self,
+        mm: Mm,
+        (start, end): (Page, Page),
+        follow: Follow,
+    ) -> Result<(), i32> {
+        if self.spaces[mm].is_dead {
+            return Err(ESRCH);
+        }
+        let first = self.mapping(mm, start).map(|(_, mapping)| (start, mapping));
+        let all = first.into_iter().chain(self.within(mm, start + 1, end));
+        if all.count() == 0 {
+            return Err(EINVAL);
+        }
+        self.advise(mm, (start, end), |mapping| mapping.follow = follow);
+        Ok(())
+    }
+
+    /// As UFFDIO_MOVE does, one page after the other: how many, and why no more. The count is the truth.
+    pub fn move_pages(&mut self, mm: Mm, from: Page, to: Page, count: u64) -> (u64, Option<i32>) {
+        if let Err(error) = self.check(mm) {
+            return (0, Some(error));
+        }
+        let end = to + count;
+        let is_there = |mapping: &Mapping| mapping.follow != Follow::No && mapping.end >= end;
+        let target = self.mapping(mm, to).map(|(_, mapping)| mapping);
+        if !target.as_ref().is_some_and(is_there) {
+            return (0, Some(EINVAL));
+        }
+        for nth in 0..count {
+            if let Err(error) = self.move_page(mm, from + nth, to + nth) {
+                return (nth, Some(error));
+            }
+        }
+        (count, None)
+    }
+
+    fn move_page(&mut self, mm: Mm, from: Page, to: Page) -> Result<(), i32> {
+        let (_, mapping) = self.mapping(mm, from).ok_or(ENOENT)?;
+        if mapping.is_locked {
+            return Err(EINVAL);
+        }
+        let moved = match self.spaces[mm].table.get(&from).ok_or(ENOENT)? {
+            Entry::Guard => return Err(EFAULT),
+            Entry::Zero { .. } => Entry::Zero {
+                is_protected: false,
+            },
+            Entry::Page {
+                is_pinned: true, ..
+            } => return Err(EBUSY),
+            Entry::Page { frame, .. } if self.frames[*frame].users > 1 => return Err(EBUSY),
+            Entry::Page { frame, .. } => Entry::Page {
+                frame: *frame,
+                is_protected: false,
+                is_pinned: false,
+            },
+        };
+        let table = &mut self.spaces[mm].table;
+        if table.contains_key(&to) {
+            return Err(EEXIST);
+        }
+        table.remove(&from);
+        table.insert(to, moved);
+        Ok(())
+    }
+
+    /// Runs of pages of a range for which that is so.
+    pub fn runs(
+        &self,
+        mm: Mm,
+        (start, end): (Page, Page),
+        is: fn(&Entry) -> bool,
+    ) -> Vec<(Page, Page)> {
+        let mut runs: Vec<(Page, Page)> = Vec::new();
+        for (page, entry) in self.spaces[mm].table.range(start..end) {
+            match runs.last_mut() {
+                _ if !is(entry) => {}
+                Some((_, end)) if *end == *page => *end += 1,
+                _ => runs.push((*page, page + 1)),
+            }
+        }
+        runs
+    }
+}

@@ -1,0 +1,222 @@
+//! The pager's protocol on a simulated machine: the code that serves processes (`space`, `link`, `take`, `reclaim`, `parallel`,
+//! `fold` and the engine) is the real one; kernel, agents, programs and the supervisor's main thread are played.
+//!
+//! Everything runs on one thread, and whoever runs next is drawn by a seed: each thread of the pager, of an agent or of a program
+//! is a coroutine, which may be left at each call of a port ([`crate::ports`]), and at each step of what is played. Time is
+//! virtual. So a seed tells a history, the same again each time, and a history that fails is made smaller ([`shrink`]).
+//!
+//! What must hold at each step:
+//!
+//! - every page that a program reads has the content written last, over forks, moves and what it gave up;
+//! - no bytes are put in place that are no page's;
+//! - no thread waits for a page for longer than half a minute of virtual time, and the history comes to its end;
+//! - no process is ended that kept to the rules, whatever others do;
+//! - no lock is held where a thread may be left (it would stand still).
+//!
+//! ```text
+//!  program threads --- touch, munmap, fork ... ---> kernel <--- copy, protect, read --- the space's thread (real)
+//!        ^                                            ^                                        |
+//!        +------ agent: take, by move_pages ----------+        <------- commands, answers -----+
+//! ```
+
+mod agent;
+mod kernel;
+mod machine;
+mod page;
+mod program;
+mod supervisor;
+mod tests;
+mod world;
+
+use std::fmt;
+
+/// SplitMix64.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        x ^ (x >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    /// True once in so many times.
+    pub fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+}
+
+/// What may happen in a history besides touches of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// MADV_DONTNEED.
+    GiveUp,
+    /// munmap, and other memory in its place.
+    Unmap,
+    /// mremap.
+    Move,
+    /// fork with the C library's handlers.
+    Fork,
+    /// fork without.
+    RawFork,
+    /// MADV_WIPEONFORK and MADV_DONTFORK.
+    ForkAdvice,
+    /// Pages pinned and locked for a while.
+    Pin,
+    /// MADV_GUARD_INSTALL.
+    Guard,
+    /// Signals that have waiting threads look again.
+    Signal,
+    /// SIGSTOP and SIGCONT, also in the middle of a take-away.
+    Stop,
+    /// SIGKILL.
+    Kill,
+    /// Processes that say what no agent says.
+    Lie,
+    /// Moves that are counted wrong, fills that are cut short.
+    Kernel,
+}
+
+/// All of it.
+pub const TROUBLES: [Trouble; 13] = [
+    Trouble::GiveUp,
+    Trouble::Unmap,
+    Trouble::Move,
+    Trouble::Fork,
+    Trouble::RawFork,
+    Trouble::ForkAdvice,
+    Trouble::Pin,
+    Trouble::Guard,
+    Trouble::Signal,
+    Trouble::Stop,
+    Trouble::Kill,
+    Trouble::Lie,
+    Trouble::Kernel,
+];
+
+/// A history to be.
+#[derive(Clone, Debug)]
+pub struct History {
+    pub seed: u64,
+    /// Processes at the beginning.
+    pub processes: u64,
+    /// Threads of each.
+    pub threads: u64,
+    /// What each thread does before it ends.
+    pub deeds: u64,
+    /// Pages that each process touches, about.
+    pub pages: u64,
+    pub troubles: Vec<Trouble>,
+}
+
+impl History {
+    /// The history of a seed, which draws its size as well.
+    pub fn of(seed: u64) -> History {
+        let mut random = Random::new(seed ^ 0x9D5C_0FFE);
+        let troubles = TROUBLES.into_iter().filter(|_| random.one_in(2)).collect();
+        History {
+            seed,
+            processes: 1 + random.below(3),
+            threads: 1 + random.below(4),
+            deeds: 50 + random.below(300),
+            pages: 128 + random.below(256),
+            troubles,
+        }
+    }
+
+    pub fn has(&self, trouble: Trouble) -> bool {
+        self.troubles.contains(&trouble)
+    }
+
+    /// Plays it; answers how many steps it took.
+    ///
+    /// # Errors
+    /// What did not hold.
+    pub fn play(&self) -> Result<u64, Violation> {
+        world::play(self, false)
+    }
+
+    /// Smaller ones.
+    fn smaller(&self) -> Vec<History> {
+        let mut all: Vec<History> = (0..self.troubles.len())
+            .map(|at| {
+                let mut one = self.clone();
+                one.troubles.remove(at);
+                one
+            })
+            .collect();
+        let sizes: [fn(&mut History) -> &mut u64; 4] = [
+            |one| &mut one.deeds,
+            |one| &mut one.processes,
+            |one| &mut one.threads,
+            |one| &mut one.pages,
+        ];
+        for size in sizes {
+            for part in [2, 4] {
+                let mut one = self.clone();
+                let field = size(&mut one);
+                let less = (*field - *field / part).max(1);
+                if std::mem::replace(field, less) != less {
+                    all.push(one);
+                }
+            }
+        }
+        all
+    }
+}
+
+/// What did not hold, and when.
+#[derive(Debug)]
+pub struct Violation {
+    pub history: History,
+    pub step: u64,
+    pub what: String,
+    /// What happened before, the last things only.
+    pub log: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for line in &self.log {
+            writeln!(f, "    {line}")?;
+        }
+        writeln!(f, "{:?}", self.history)?;
+        write!(f, "step {}: {}", self.step, self.what)
+    }
+}
+
+/// The smallest history found that fails as well, and with what it was written down.
+pub fn shrink(violation: Violation) -> Violation {
+    let mut least = violation;
+    loop {
+        let smaller = least.history.smaller().into_iter();
+        // The dice fall differently in a smaller history: a few seeds are tried.
+        let tries = smaller.flat_map(|one| {
+            (0..8).map(move |nth| History {
+                seed: one.seed.wrapping_add(nth),
+                ..one.clone()
+            })
+        });
+        let failed = tries.filter_map(|one| one.play().err());
+        match failed.take(1).next() {
+            Some(found) => least = found,
+            None => break,
+        }
+    }
+    match world::play(&least.history, true) {
+        Err(logged) => logged,
+        Ok(_) => least,
+    }
+}

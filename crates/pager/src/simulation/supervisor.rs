@@ -1,0 +1,336 @@
+//! What the supervisor's main thread and the folding threads do, as far as the protocol has to do with it.
+
+use super::agent;
+use super::kernel::Page;
+use super::machine::{descriptor_of, SimMachine, SimSocket, SimUffd};
+use super::program;
+use super::world::{self, note, pause, step, violated, wait_until, with, Hello};
+use super::Trouble;
+use crate::fold::Press;
+use crate::link::{AgentLink, Link, STAGING_LEN};
+use crate::ports::Userfault;
+use crate::reclaim;
+use crate::rings::Slots;
+use crate::shared::{lock, Parts, Shared};
+use crate::space::Space;
+use pleat_codec::Choice;
+use pleat_engine::{preset, Engine, Settings};
+use pleat_sys::process::Bell;
+use pleat_sys::ring::Ring;
+use pleat_types::{PageNo, PAGE_SIZE};
+use pleat_wire::control::FOLLOWED_WITH_FORKS;
+use pleat_wire::message::{Word, FOLLOWED};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Pages of the budget: so many parts of all that is touched, of so many, and some for children of forks.
+const BUDGET_PARTS: (u64, u64) = (5, 10);
+const BUDGET_MORE: u64 = 64;
+/// Pages filled at once, at most.
+const RUN_MAX: u32 = 16;
+/// Frames of a ring.
+const RING_FRAMES: u32 = 32;
+/// Folding threads.
+const FOLDERS: usize = 2;
+
+/// Begins the supervisor, and the processes of the history.
+pub fn begin() {
+    let shared = Arc::new(shared());
+    for _ in 0..FOLDERS {
+        let shared = shared.clone();
+        world::begin("folder", None, move || fold(&shared));
+    }
+    world::begin("supervisor", None, move || Supervisor { shared }.run());
+    let processes = with(|world| world.history.processes);
+    for _ in 0..processes {
+        program::begin();
+    }
+}
+
+fn shared() -> Shared {
+    let preset = preset("pleat").expect("it is there");
+    let touched = with(|world| world.history.pages * world.history.processes);
+    let budget_pages = touched * BUDGET_PARTS.0 / BUDGET_PARTS.1 + BUDGET_MORE;
+    let budget_bytes = budget_pages * PAGE_SIZE as u64;
+    let settings = Settings {
+        budget_bytes,
+        reserve_bytes: budget_bytes / 16,
+        floor_bytes: 0,
+        run_max: RUN_MAX,
+        swap: None,
+        tracks_writes: false,
+        write_out: preset.write_out,
+        brings_neighbours: true,
+        keeps_copies: false,
+        checks: true,
+    };
+    let parts = Parts {
+        engine: Engine::new(settings, preset.parts(budget_bytes).expect("a good preset")),
+        swap: None,
+        codec: Arc::new(Choice::parse("lz4").expect("it is there")),
+        recorder: None,
+        profile: None,
+        recompress: false,
+        has_spare_cpu: true,
+    };
+    Shared::on(Arc::new(SimMachine), parts).expect("descriptors")
+}
+
+fn fold(shared: &Arc<Shared>) {
+    let mut press = Press::new(shared);
+    while !shared.is_over() {
+        let looked = shared.clone();
+        let is_wanted = move |_: &world::World| {
+            !looked.folds.is_empty() || looked.batches.is_any() || looked.is_over()
+        };
+        wait_until(is_wanted, None);
+        press.help(shared);
+        if press.work(shared, None) {
+            reclaim::kick(shared);
+        }
+        step();
+    }
+}
+
+struct Supervisor {
+    shared: Arc<Shared>,
+}
+
+impl Supervisor {
+    fn run(&self) {
+        while with(|world| program::living(world)) > 0 || !lock(&self.shared.links).is_empty() {
+            let time = with(|world| 100 + world.random.below(2000));
+            pause(Duration::from_micros(time));
+            self.hear_hellos();
+            self.manage_some();
+            self.measure();
+            self.cause_trouble();
+            self.look_for_news();
+        }
+        let counters = self.shared.engine().counters();
+        if counters.resident_pages + counters.staged_pages > 0 {
+            violated(format!("pages are left when all is over: {counters:?}"));
+        }
+        self.shared.over.store(true, Ordering::Release);
+    }
+
+    fn measure(&self) {
+        let frames = with(|world| world.kernel.used_frames()) as u64;
+        {
+            let mut engine = self.shared.engine();
+            let counters = engine.counters();
+            let tables = counters.store_metadata_bytes + counters.engine_metadata_bytes;
+            // A budget that is all pages: tables are not what is tried here.
+            let _ = tables;
+            engine.measured(frames * PAGE_SIZE as u64 + counters.store_frames_bytes);
+        }
+        reclaim::kick(&self.shared);
+        self.shared.feed_starving();
+        if with(|world| world.random.one_in(8)) {
+            for link in lock(&self.shared.links).iter() {
+                lock(&link.mail).retry_stuck = true;
+                link.bell.ring();
+            }
+        }
+    }
+
+    /// Processes are managed at any time, and looked through for new mappings.
+    fn manage_some(&self) {
+        let ready: Vec<i32> = with(|world| {
+            let ready = |world: &world::World, pid: &i32| {
+                let process = &world.processes[pid];
+                !process.is_ended
+                    && !process.is_managed
+                    && process.beacon.is_none()
+                    && process.socket != usize::MAX
+            };
+            let all: Vec<i32> = world.processes.keys().copied().collect();
+            let ready = all.into_iter().filter(|pid| ready(world, pid));
+            ready.collect()
+        });
+        for pid in ready {
+            if with(|world| world.random.one_in(8)) {
+                self.manage(pid, None);
+            }
+        }
+        let links = lock(&self.shared.links).clone();
+        for link in links {
+            if with(|world| world.random.one_in(4)) {
+                link.rescan();
+            }
+        }
+    }
+
+    /// As `supervisor/conversations.rs`: an agent gets ready, and its address space is served.
+    fn manage(&self, pid: i32, claimed: Option<Arc<Link>>) {
+        let Some((staging, beacon)) = agent::make_area(pid) else {
+            return;
+        };
+        let mm = with(|world| {
+            let process = world.processes.get_mut(&pid)?;
+            process.is_managed = true;
+            Some(process.mm)
+        });
+        let Some(mm) = mm else { return };
+        step();
+        let link = match claimed {
+            Some(link) => {
+                agent::follow_staging(pid);
+                link
+            }
+            None => {
+                let uffd = SimUffd(mm);
+                let beacon_len = agent::BEACON_PAGES * PAGE_SIZE as u64;
+                let is_refused = uffd.register_read_only(at(staging), STAGING_LEN).is_err()
+                    || uffd.register_read_only(at(beacon), beacon_len).is_err();
+                if is_refused {
+                    return;
+                }
+                self.start_space(pid, uffd)
+            }
+        };
+        let slots = self
+            .shared
+            .rings
+            .add(Ring::private(RING_FRAMES).expect("memory"));
+        slots
+            .ring
+            .control()
+            .followed
+            .store(FOLLOWED_WITH_FORKS, Ordering::Release);
+        let (socket, name) = with(|world| {
+            let process = world.processes.get_mut(&pid).expect("it was there");
+            process.slots = Some(slots.clone());
+            (process.socket, process.agent)
+        });
+        self.join(&link, pid, socket, slots, (name, staging, beacon));
+    }
+
+    fn start_space(&self, pid: i32, uffd: SimUffd) -> Arc<Link> {
+        let bell = Bell::new().expect("a descriptor");
+        let id = self.shared.engine().add_space();
+        let process = (pid, descriptor_of(pid).expect("it was there"));
+        let machine = self.shared.machine.clone();
+        let link = Arc::new(Link::new(id, process, Arc::new(uffd), bell, machine));
+        Space::new(self.shared.clone(), link.clone(), RUN_MAX, BTreeMap::new()).start();
+        link
+    }
+
+    fn join(
+        &self,
+        link: &Link,
+        pid: i32,
+        socket: usize,
+        slots: Arc<Slots>,
+        (name, staging, beacon): (i32, Page, Page),
+    ) {
+        let followed = Word {
+            kind: FOLLOWED,
+            error: 0,
+        };
+        let channel = Arc::new(SimSocket(socket));
+        let _ = crate::ports::AgentSocket::send(&*channel, pleat_sys::bytes_of(&followed), None);
+        let agent = AgentLink {
+            channel,
+            slots,
+            name,
+            thread: Some(name),
+            own: [(at(staging), at(staging) + STAGING_LEN), (0, 0)],
+            fork_events: true,
+            beacon: PageNo(beacon),
+            staging: at(staging),
+        };
+        lock(&link.mail).agent = Some(agent);
+        link.rescan();
+        note(|| format!("process {pid} is managed"));
+        with(|world| {
+            if let Some(process) = world.processes.get_mut(&pid) {
+                process.is_ready = true;
+            }
+        });
+    }
+
+    /// Children of forks say whose memory they have.
+    fn hear_hellos(&self) {
+        while let Some(Hello { pid, token }) = with(|world| world.hellos.pop_front()) {
+            if token == [0; 2] {
+                continue;
+            }
+            let link = lock(&self.shared.claims).remove(&token);
+            let Some(link) = link.filter(|_| with(|world| world.mm_of(pid)).is_some()) else {
+                if with(|world| world.mm_of(pid)).is_some() {
+                    violated(format!("process {pid} claims what nobody knows"));
+                }
+                continue;
+            };
+            let process = descriptor_of(pid).expect("it lives");
+            link.pid.store(pid, Ordering::Release);
+            *lock(&link.process) = Some(process.clone());
+            lock(&self.shared.by_pid).insert(pid, link.clone());
+            lock(&link.mail).process = Some(process);
+            link.bell.ring();
+            step();
+            self.manage(pid, Some(link));
+        }
+    }
+
+    fn cause_trouble(&self) {
+        let links = lock(&self.shared.links).clone();
+        with(|world| {
+            let living: Vec<i32> = world
+                .processes
+                .iter()
+                .filter(|(_, one)| !one.is_ended)
+                .map(|(pid, _)| *pid)
+                .collect();
+            for pid in living {
+                let process = &world.processes[&pid];
+                if process.is_stopped {
+                    if world.random.one_in(4) {
+                        world.processes.get_mut(&pid).expect("it lives").is_stopped = false;
+                        world.note(|| format!("process {pid} goes on"));
+                    }
+                } else if world.is_time_for(Trouble::Stop, 30) {
+                    world.processes.get_mut(&pid).expect("it lives").is_stopped = true;
+                    world.note(|| format!("process {pid} is stopped"));
+                } else if world.is_time_for(Trouble::Kill, 300) {
+                    world.kill(pid);
+                }
+            }
+        });
+        for link in links {
+            if with(|world| world.is_time_for(Trouble::Fork, 50)) {
+                link.protect();
+            }
+        }
+    }
+
+    /// What the user would be told: that a process is ended which did nothing wrong, or the job.
+    fn look_for_news(&self) {
+        if let Some(why) = self.shared.failure() {
+            violated(format!("the job has failed: {why}"));
+        }
+        let news = std::mem::take(&mut *lock(&self.shared.news));
+        for what in news {
+            note(|| format!("told: {what}"));
+            let mut words = what.split_whitespace();
+            let named = words.find_map(|word| word.parse::<i32>().ok());
+            let may_be = with(|world| match named {
+                Some(pid) => world.processes.get(&pid).is_none_or(|one| one.is_tainted),
+                // A child that was forked past the C library, or by one that lies.
+                None => [Trouble::RawFork, Trouble::Lie]
+                    .iter()
+                    .any(|one| world.history.has(*one)),
+            });
+            if !may_be {
+                violated(format!("said without a reason: {what}"));
+            }
+        }
+    }
+}
+
+const fn at(page: Page) -> u64 {
+    page * PAGE_SIZE as u64
+}
