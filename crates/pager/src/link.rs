@@ -5,11 +5,10 @@
 
 use crate::files::{FileRead, FileRequested};
 use crate::meters::Meter;
-use crate::ports::{AgentSocket, Machine, Userfault};
+use crate::ports::{AgentSocket, Machine, SpaceBell, Userfault};
 use crate::rings::Slots;
 use crate::shared::lock;
 use crate::take::TakeState;
-use pleat_sys::process::Bell;
 use pleat_types::{PageNo, SpaceId};
 use pleat_wire::message::{Token, TAKE_MAX};
 use pleat_wire::PAGE;
@@ -85,7 +84,7 @@ pub struct Link {
     /// What it is served by.
     pub machine: Arc<dyn Machine>,
     /// Wakes its thread.
-    pub bell: Bell,
+    pub bell: SpaceBell,
     /// What its thread is to look at.
     pub mail: Mutex<Mail>,
     /// Its take-away traffic.
@@ -116,7 +115,7 @@ impl Link {
         id: SpaceId,
         process: (i32, Arc<OwnedFd>),
         uffd: Arc<dyn Userfault>,
-        bell: Bell,
+        bell: SpaceBell,
         machine: Arc<dyn Machine>,
     ) -> Link {
         let link = Link::of_child(id, [0; 2], uffd, bell, (None, machine));
@@ -130,7 +129,7 @@ impl Link {
         id: SpaceId,
         token: Token,
         uffd: Arc<dyn Userfault>,
-        bell: Bell,
+        bell: SpaceBell,
         (parent, machine): (Option<Weak<Link>>, Arc<dyn Machine>),
     ) -> Link {
         Link {

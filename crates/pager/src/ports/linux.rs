@@ -1,6 +1,6 @@
 //! The ports as Linux has them.
 
-use super::{AgentSocket, Machine, Memory, PageTableView, Runs, Userfault};
+use super::{AgentSocket, Call, Machine, Memory, PageTableView, Runs, SpaceBell, Userfault};
 use crate::space::Space;
 use pleat_sys::channel::{Channel, Received};
 use pleat_sys::process::{self, Bell};
@@ -92,6 +92,20 @@ impl AgentSocket for Channel {
 
     fn is_closed(&self) -> bool {
         Channel::is_closed(self)
+    }
+}
+
+impl Call for Bell {
+    fn descriptor(&self) -> RawFd {
+        self.as_raw_fd()
+    }
+
+    fn ring(&self) {
+        Bell::ring(self);
+    }
+
+    fn hush(&self) {
+        Bell::hush(self);
     }
 }
 
@@ -232,7 +246,7 @@ impl Machine for Linux {
         Ok(Box::new(Content::open(pid)?))
     }
 
-    fn for_child(&self) -> io::Result<(Bell, [u64; 2])> {
-        Ok((Bell::new()?, random::bits128()?))
+    fn for_child(&self) -> io::Result<(SpaceBell, [u64; 2])> {
+        Ok((Box::new(Bell::new()?), random::bits128()?))
     }
 }

@@ -14,7 +14,6 @@ pub use linux::Linux;
 
 use crate::space::Space;
 use pleat_sys::channel::Received;
-use pleat_sys::process::Bell;
 use pleat_sys::procfs::{Mapping, State};
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::FillError;
@@ -114,6 +113,21 @@ pub trait AgentSocket: Send + Sync {
     /// Whether the other side has closed it.
     fn is_closed(&self) -> bool;
 }
+
+/// Wakes a space's thread: for good, until it has heard.
+pub trait Call: Send + Sync {
+    /// By which it is waited for.
+    fn descriptor(&self) -> RawFd;
+
+    /// Wakes whoever waits, or will. May be called with locks held.
+    fn ring(&self);
+
+    /// It was heard.
+    fn hush(&self);
+}
+
+/// A space's bell.
+pub type SpaceBell = Box<dyn Call>;
 
 /// What can be seen of a page table.
 pub trait PageTableView: Send {
@@ -250,5 +264,5 @@ pub trait Machine: Send + Sync {
     ///
     /// # Errors
     /// No descriptor can be had.
-    fn for_child(&self) -> io::Result<(Bell, [u64; 2])>;
+    fn for_child(&self) -> io::Result<(SpaceBell, [u64; 2])>;
 }

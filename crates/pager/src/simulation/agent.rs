@@ -2,7 +2,7 @@
 
 use super::kernel::{Event, Follow, Mapping, Page, EAGAIN, EEXIST, EINVAL, ENOENT};
 use super::page::page_of;
-use super::world::{self, note, pause, step, wait_until, with, Hello};
+use super::world::{self, note, pause, step, wait_until, with, Hello, Process};
 use super::Trouble;
 use crate::rings::Slots;
 use pleat_sys::{bytes_of, read_plain};
@@ -73,6 +73,18 @@ pub fn give_up(mm: usize, start: Page, end: Page) {
         step();
     }
     with(|world| world.kernel.zap(mm, start, end, true));
+}
+
+/// Puts what was noted of ranges that forks wipe into the control page, if there is one.
+pub fn publish_wiped(process: &Process) {
+    let Some(slots) = &process.slots else { return };
+    let control = slots.ring.control();
+    for (to, (start, end)) in control.wiped.iter().zip(&process.wiped) {
+        to[0].store(start * PAGE_SIZE as u64, Ordering::Release);
+        to[1].store(end * PAGE_SIZE as u64, Ordering::Release);
+    }
+    let count = process.wiped.len() as u32;
+    control.wiped_count.store(count, Ordering::Release);
 }
 
 struct Agent {
@@ -182,6 +194,16 @@ impl Agent {
         self.move_out(command.generation, items, status);
         self.retry_busy(command.generation, items, status);
         self.empty_staging(items, status);
+        with(|world| {
+            for status in &*status {
+                match *status {
+                    message::TOOK | message::TOOK_SHARED => {}
+                    message::STALE => world.tally.refused[0] += 1,
+                    message::GONE => world.tally.refused[1] += 1,
+                    _ => world.tally.refused[2] += 1,
+                }
+            }
+        });
         note(|| {
             format!(
                 "process {}: took {status:?} of {:x?}",

@@ -4,10 +4,9 @@ use super::kernel::{self, Entry, Event, Follow, Mm, Page};
 use super::page::{number_of, page_of};
 use super::world::{self, note, pause, step, violated, wait_until, with, World};
 use super::Trouble;
-use crate::ports::{AgentSocket, Machine, Memory, PageTableView, Runs, Userfault};
+use crate::ports::{AgentSocket, Call, Machine, Memory, PageTableView, Runs, SpaceBell, Userfault};
 use crate::space::Space;
 use pleat_sys::channel::Received;
-use pleat_sys::process::{self, Bell};
 use pleat_sys::procfs::{Mapping, MappingKind, State};
 use pleat_sys::ring::Ring;
 use pleat_sys::uffd::{FillError, BATCH};
@@ -24,6 +23,7 @@ use std::time::{Duration, Instant};
 /// Descriptors of userfaultfds and sockets begin here: no real ones do.
 const UFFDS: RawFd = 1_000_000;
 const SOCKETS: RawFd = 2_000_000;
+const BELLS: RawFd = 3_000_000;
 /// A lock is looked at again after so long, at least and at most.
 const LOOK_MIN: Duration = Duration::from_micros(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
@@ -281,6 +281,32 @@ impl AgentSocket for SimSocket {
     }
 }
 
+/// A bell.
+pub struct SimBell(usize);
+
+impl SimBell {
+    pub fn new() -> SpaceBell {
+        with(|world| {
+            world.bells.push(false);
+            Box::new(SimBell(world.bells.len() - 1))
+        })
+    }
+}
+
+impl Call for SimBell {
+    fn descriptor(&self) -> RawFd {
+        BELLS + self.0 as RawFd
+    }
+
+    fn ring(&self) {
+        with(|world| world.bells[self.0] = true);
+    }
+
+    fn hush(&self) {
+        with(|world| world.bells[self.0] = false);
+    }
+}
+
 /// What is seen of a process's memory.
 struct Seen(Mm);
 
@@ -354,19 +380,18 @@ impl World {
     fn is_ready(&self, fd: RawFd) -> bool {
         match fd {
             ..0 => false,
+            BELLS.. => self.bells[(fd - BELLS) as usize],
             SOCKETS.. => {
                 let socket = &self.sockets[(fd - SOCKETS) as usize];
                 socket.is_closed || !socket.to_supervisor.is_empty()
             }
             UFFDS.. => self.kernel.is_readable((fd - UFFDS) as Mm),
-            _ => match self.process_of(fd) {
-                Some(pid) => self.processes[&pid].is_ended,
-                None => {
-                    let mut fds = [process::readable(fd)];
-                    process::wait(&mut fds, Some(Duration::ZERO));
-                    fds[0].revents != 0
-                }
-            },
+            _ => {
+                let pid = self
+                    .process_of(fd)
+                    .expect("a process, as nothing else is left");
+                self.processes[&pid].is_ended
+            }
         }
     }
 }
@@ -552,9 +577,9 @@ impl Machine for SimMachine {
         Ok(Box::new(Seen::of(pid)?))
     }
 
-    fn for_child(&self) -> io::Result<(Bell, [u64; 2])> {
+    fn for_child(&self) -> io::Result<(SpaceBell, [u64; 2])> {
         let token = with(|world| [world.random.next(), world.random.next()]);
-        Ok((Bell::new()?, token))
+        Ok((SimBell::new(), token))
     }
 }
 

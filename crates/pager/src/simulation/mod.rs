@@ -89,6 +89,9 @@ pub enum Trouble {
     Kernel,
 }
 
+/// Lines of a log that are shown.
+const LINES: usize = 60;
+
 /// All of it.
 pub const TROUBLES: [Trouble; 13] = [
     Trouble::GiveUp,
@@ -140,11 +143,11 @@ impl History {
         self.troubles.contains(&trouble)
     }
 
-    /// Plays it; answers how many steps it took.
+    /// Plays it; answers what came of it.
     ///
     /// # Errors
     /// What did not hold.
-    pub fn play(&self) -> Result<u64, Violation> {
+    pub fn play(&self) -> Result<Tally, Violation> {
         world::play(self, false)
     }
 
@@ -177,6 +180,48 @@ impl History {
     }
 }
 
+/// What there was in histories: that what is to be tried does happen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub steps: u64,
+    pub faults: u64,
+    pub take_commands: u64,
+    pub taken_pages: u64,
+    pub forks: u64,
+    pub protected_forks: u64,
+    pub unshared_pages: u64,
+    /// Faults put off: for an event, for a page on its way out, for memory.
+    pub put_off: [u64; 3],
+    /// Pages that refused to be taken: as stale, gone, for another reason.
+    pub refused: [u64; 3],
+    pub revoked_commands: u64,
+    pub helped_faults: u64,
+    pub neighbour_pages: u64,
+    pub announced_mappings: u64,
+    pub ended_processes: u64,
+}
+
+impl Tally {
+    /// With those of another history.
+    pub fn add(&mut self, other: &Tally) {
+        let sum = |a: &mut [u64; 3], b: &[u64; 3]| a.iter_mut().zip(b).for_each(|(a, b)| *a += b);
+        self.steps += other.steps;
+        self.faults += other.faults;
+        self.take_commands += other.take_commands;
+        self.taken_pages += other.taken_pages;
+        self.forks += other.forks;
+        self.protected_forks += other.protected_forks;
+        self.unshared_pages += other.unshared_pages;
+        sum(&mut self.put_off, &other.put_off);
+        sum(&mut self.refused, &other.refused);
+        self.revoked_commands += other.revoked_commands;
+        self.helped_faults += other.helped_faults;
+        self.neighbour_pages += other.neighbour_pages;
+        self.announced_mappings += other.announced_mappings;
+        self.ended_processes += other.ended_processes;
+    }
+}
+
 /// What did not hold, and when.
 #[derive(Debug)]
 pub struct Violation {
@@ -187,9 +232,22 @@ pub struct Violation {
     pub log: Vec<String>,
 }
 
+impl Violation {
+    /// What did not hold, without the figures.
+    fn kind(&self) -> String {
+        let words = self.what.split_whitespace();
+        let words = words.filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+        words.take(6).collect()
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.log {
+        let most = match std::env::var_os("PLEAT_SIM_WHOLE_LOG") {
+            Some(_) => usize::MAX,
+            None => LINES,
+        };
+        for line in &self.log[self.log.len().saturating_sub(most)..] {
             writeln!(f, "    {line}")?;
         }
         writeln!(f, "{:?}", self.history)?;
@@ -197,26 +255,39 @@ impl fmt::Display for Violation {
     }
 }
 
+/// Steps that are spent on making a history smaller.
+const SHRINK_STEPS: u64 = 20_000_000;
+
 /// The smallest history found that fails as well, and with what it was written down.
 pub fn shrink(violation: Violation) -> Violation {
-    let mut least = violation;
-    loop {
-        let smaller = least.history.smaller().into_iter();
-        // The dice fall differently in a smaller history: a few seeds are tried.
-        let tries = smaller.flat_map(|one| {
-            (0..8).map(move |nth| History {
-                seed: one.seed.wrapping_add(nth),
-                ..one.clone()
-            })
-        });
-        let failed = tries.filter_map(|one| one.play().err());
-        match failed.take(1).next() {
-            Some(found) => least = found,
-            None => break,
-        }
+    let (mut least, mut steps) = (violation, 0);
+    while let Some(found) = fails_smaller(&least, &mut steps) {
+        least = found;
     }
     match world::play(&least.history, true) {
         Err(logged) => logged,
         Ok(_) => least,
     }
+}
+
+fn fails_smaller(least: &Violation, steps: &mut u64) -> Option<Violation> {
+    for smaller in least.history.smaller() {
+        // The dice fall differently in a smaller history: a few seeds are tried.
+        for nth in 0..8 {
+            if *steps > SHRINK_STEPS {
+                return None;
+            }
+            let seed = smaller.seed.wrapping_add(nth);
+            let one = History {
+                seed,
+                ..smaller.clone()
+            };
+            match one.play() {
+                Ok(tally) => *steps += tally.steps,
+                Err(found) if found.kind() == least.kind() => return Some(found),
+                Err(found) => *steps += found.step,
+            }
+        }
+    }
+    None
 }

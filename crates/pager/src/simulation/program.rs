@@ -12,10 +12,14 @@ const BASE: Page = 0x1000;
 /// Mappings have at least so many pages, which is what the pager manages, and at most.
 const MAPPING_MIN: u64 = 16;
 const MAPPING_MAX: u64 = 96;
+/// Forks in all: children fork, too.
+const FORKS_MAX: u64 = 12;
+/// Pages pinned or locked at once.
+const PINNED_MAX: u64 = 6;
 /// A thread that waits longer waits for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Processes at once.
-const PROCESSES_MAX: usize = 5;
+/// Processes at once, more than at the beginning.
+pub const PROCESSES_MORE: u64 = 2;
 /// Pages go no further than this, for a program of so many.
 const SPREAD: u64 = 3;
 
@@ -394,9 +398,10 @@ impl Program {
             };
             let wipes = world.random.one_in(2);
             // As the agent's library does before such an advice.
-            let slots = world.processes[&self.pid].slots.clone();
-            if wipes && !note_wiped(slots.as_deref(), start, end) {
-                return;
+            if wipes {
+                let process = world.processes.get_mut(&self.pid).expect("it lives");
+                process.wiped.push((start, end));
+                agent::publish_wiped(process);
             }
             world
                 .kernel
@@ -413,12 +418,16 @@ impl Program {
             let Some((start, end)) = world.some_range(self.mm) else {
                 return;
             };
+            // Few: what cannot be taken is not what memory is for.
+            let (start, end) = match world.random.one_in(2) {
+                true => (start, end.min(start + PINNED_MAX)),
+                false => (0, Page::MAX),
+            };
+            let pins = start > 0;
             if world.random.one_in(3) {
-                let locks = world.random.one_in(2);
-                let lock = |mapping: &mut Mapping| mapping.is_locked = locks;
+                let lock = |mapping: &mut Mapping| mapping.is_locked = pins;
                 return world.kernel.advise(self.mm, (start, end), lock);
             }
-            let pins = world.random.one_in(2);
             for (_, entry) in world.kernel.spaces[self.mm].table.range_mut(start..end) {
                 if let Entry::Page { is_pinned, .. } = entry {
                     *is_pinned = pins;
@@ -474,9 +483,17 @@ impl Program {
         });
     }
 
-    /// fork, with the C library's handlers or past it.
+    /// fork, with the C library's handlers or past it, unless there are processes enough.
     fn fork(&self, is_announced: bool) {
-        if with(|world| living(world) >= PROCESSES_MAX) {
+        let is_begun = with(|world| {
+            let most = world.history.processes + PROCESSES_MORE;
+            let is_begun =
+                ((living(world) + world.forking) as u64) < most && world.forks < FORKS_MAX;
+            world.forking += usize::from(is_begun);
+            world.forks += u64::from(is_begun);
+            is_begun
+        });
+        if !is_begun {
             return;
         }
         if is_announced {
@@ -486,6 +503,7 @@ impl Program {
         let (mm, pid) = (self.mm, self.pid);
         let Some((child, event)) = with(|world| {
             if !world.doubtful[mm].is_empty() {
+                world.forking -= 1;
                 return None;
             }
             let child = world.kernel.fork(mm);
@@ -497,6 +515,7 @@ impl Program {
             };
             let truth = world.truth[mm].iter().filter(|(page, _)| has(page));
             world.truth[child] = truth.map(|(page, content)| (*page, *content)).collect();
+            world.forking -= 1;
             world.unborn.push((pid, child));
             let is_followed = world.kernel.is_followed(mm, 0, Page::MAX);
             let event = Event::Fork { child };
@@ -518,6 +537,7 @@ impl Program {
                 beacon: parent.beacon.filter(|_| parent.is_lit),
                 is_lit: parent.is_lit,
                 is_tainted: parent.is_tainted,
+                wiped: parent.wiped.clone(),
                 socket: usize::MAX,
                 ..Process::default()
             };
@@ -571,21 +591,4 @@ fn process_is_lit(world: &World, pid: i32) -> bool {
 pub fn living(world: &World) -> usize {
     let living = world.processes.values().filter(|process| !process.is_ended);
     living.count() + world.unborn.len()
-}
-
-/// Notes a range that forks wipe in the control page. `false`: there is no room.
-fn note_wiped(slots: Option<&crate::rings::Slots>, start: Page, end: Page) -> bool {
-    use std::sync::atomic::Ordering;
-    // What an agent that comes later would publish then is not played.
-    let Some(slots) = slots else { return false };
-    let control = slots.ring.control();
-    let at = control.wiped_count.load(Ordering::Acquire) as usize;
-    let Some(entry) = control.wiped.get(at) else {
-        return false;
-    };
-    let page = pleat_types::PAGE_SIZE as u64;
-    entry[0].store(start * page, Ordering::Release);
-    entry[1].store(end * page, Ordering::Release);
-    control.wiped_count.store(at as u32 + 1, Ordering::Release);
-    true
 }

@@ -2,10 +2,10 @@
 
 use super::agent;
 use super::kernel::Page;
-use super::machine::{descriptor_of, SimMachine, SimSocket, SimUffd};
+use super::machine::{descriptor_of, SimBell, SimMachine, SimSocket, SimUffd};
 use super::program;
 use super::world::{self, note, pause, step, violated, wait_until, with, Hello};
-use super::Trouble;
+use super::{History, Tally, Trouble};
 use crate::fold::Press;
 use crate::link::{AgentLink, Link, STAGING_LEN};
 use crate::ports::Userfault;
@@ -15,7 +15,6 @@ use crate::shared::{lock, Parts, Shared};
 use crate::space::Space;
 use pleat_codec::Choice;
 use pleat_engine::{preset, Engine, Settings};
-use pleat_sys::process::Bell;
 use pleat_sys::ring::Ring;
 use pleat_types::{PageNo, PAGE_SIZE};
 use pleat_wire::control::FOLLOWED_WITH_FORKS;
@@ -51,8 +50,17 @@ pub fn begin() {
 
 fn shared() -> Shared {
     let preset = preset("pleat").expect("it is there");
-    let touched = with(|world| world.history.pages * world.history.processes);
-    let budget_pages = touched * BUDGET_PARTS.0 / BUDGET_PARTS.1 + BUDGET_MORE;
+    let budget_pages = with(|world| {
+        let History {
+            pages, processes, ..
+        } = world.history;
+        let has = |trouble| u64::from(world.history.has(trouble));
+        let children = program::PROCESSES_MORE * pages;
+        let pressed = pages * processes + has(Trouble::Fork) * children;
+        // Of a child that was forked past the C library nothing can be taken.
+        let kept = has(Trouble::RawFork) * children;
+        pressed * BUDGET_PARTS.0 / BUDGET_PARTS.1 + kept + BUDGET_MORE
+    });
     let budget_bytes = budget_pages * PAGE_SIZE as u64;
     let settings = Settings {
         budget_bytes,
@@ -113,6 +121,30 @@ impl Supervisor {
         if counters.resident_pages + counters.staged_pages > 0 {
             violated(format!("pages are left when all is over: {counters:?}"));
         }
+        with(|world| {
+            let refused = world.tally.refused;
+            let meters = self.shared.meters.read();
+            world.tally = Tally {
+                steps: 0,
+                faults: meters.faults,
+                take_commands: meters.take_commands,
+                taken_pages: counters.taken_pages,
+                forks: meters.forks,
+                protected_forks: meters.protected_forks,
+                unshared_pages: meters.unshared_pages,
+                put_off: [
+                    meters.deferred_event,
+                    meters.deferred_wait,
+                    meters.deferred_memory,
+                ],
+                refused,
+                revoked_commands: meters.revoked_commands,
+                helped_faults: meters.helped_faults,
+                neighbour_pages: meters.neighbour_pages,
+                announced_mappings: meters.announced_mappings,
+                ended_processes: meters.ended_processes,
+            };
+        });
         self.shared.over.store(true, Ordering::Release);
     }
 
@@ -203,13 +235,14 @@ impl Supervisor {
         let (socket, name) = with(|world| {
             let process = world.processes.get_mut(&pid).expect("it was there");
             process.slots = Some(slots.clone());
+            agent::publish_wiped(process);
             (process.socket, process.agent)
         });
         self.join(&link, pid, socket, slots, (name, staging, beacon));
     }
 
     fn start_space(&self, pid: i32, uffd: SimUffd) -> Arc<Link> {
-        let bell = Bell::new().expect("a descriptor");
+        let bell = SimBell::new();
         let id = self.shared.engine().add_space();
         let process = (pid, descriptor_of(pid).expect("it was there"));
         let machine = self.shared.machine.clone();

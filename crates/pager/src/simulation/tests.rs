@@ -1,6 +1,6 @@
 //! Histories that are played by `cargo test` and `make sim-pager`.
 
-use super::{shrink, History};
+use super::{shrink, History, Tally};
 
 /// Steps by default.
 const STEPS: u64 = 1_000_000;
@@ -16,17 +16,13 @@ fn what_a_program_wrote_last_is_what_it_reads_whatever_happens_meanwhile() {
         number("PLEAT_SIM_STEPS").unwrap_or(STEPS),
         number("PLEAT_SIM_SEED").unwrap_or(1),
     );
-    let (mut done, mut seed) = (0, first);
-    while done < steps {
+    let (mut all, mut seed) = (Tally::default(), first);
+    while all.steps < steps {
         match History::of(seed).play() {
-            Ok(took) => {
-                if std::env::var_os("PLEAT_SIM_TELL").is_some() {
-                    println!("{:?}: {took} steps", History::of(seed));
-                }
-                done += took;
-            }
+            Ok(tally) => all.add(&tally),
             Err(violation) => {
-                let after = done + violation.step;
+                println!("{violation}");
+                let after = all.steps + violation.step;
                 panic!(
                     "seed {seed}, after {after} steps in all, made smaller:\n{}",
                     shrink(violation)
@@ -35,11 +31,11 @@ fn what_a_program_wrote_last_is_what_it_reads_whatever_happens_meanwhile() {
         }
         seed += 1;
     }
-    println!("{done} steps in {} histories", seed - first);
+    println!("{} histories, {all:#?}", seed - first);
 }
 
 #[test]
 fn a_seed_tells_the_same_history_again() {
-    let steps = || History::of(7).play().map_err(|violation| violation.step);
-    assert_eq!(steps(), steps());
+    let tally = || History::of(7).play().map_err(|violation| violation.step);
+    assert_eq!(tally(), tally());
 }

@@ -1,7 +1,7 @@
 //! Who is there, who runs next, and what time it is.
 
 use super::kernel::{Event, Kernel, Mm, Page, Thread};
-use super::{supervisor, History, Random, Trouble, Violation};
+use super::{supervisor, History, Random, Tally, Trouble, Violation};
 use crate::rings::Slots;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, RefCell};
@@ -18,7 +18,7 @@ const STEPS_MAX: u64 = 3_000_000;
 /// No history takes so long.
 const TIME_MAX: Duration = Duration::from_secs(3600);
 /// Lines of the log that are kept.
-const LOG_MAX: usize = 400;
+const LOG_MAX: usize = 100_000;
 
 /// A condition that a task waits for.
 type Condition = Box<dyn Fn(&World) -> bool>;
@@ -55,6 +55,8 @@ pub struct Process {
     pub is_lit: bool,
     /// Doorbells touched so far, by kind.
     pub touched: [u64; 5],
+    /// Ranges that forks wipe, at some time.
+    pub wiped: Vec<(Page, Page)>,
     pub slots: Option<Arc<Slots>>,
     pub socket: usize,
     /// The supervisor has managed it.
@@ -91,6 +93,8 @@ pub struct World {
     pub steps: u64,
     pub processes: BTreeMap<i32, Process>,
     pub sockets: Vec<Socket>,
+    /// Whether each bell rings.
+    pub bells: Vec<bool>,
     pub hellos: VecDeque<Hello>,
     /// What each page of an address space must hold, if not zeros.
     pub truth: Vec<BTreeMap<Page, u64>>,
@@ -102,8 +106,12 @@ pub struct World {
     pub unborn: Vec<(i32, Mm)>,
     /// Address spaces that are going, and when they are gone.
     dying: Vec<(Mm, u64)>,
-    pub next_id: i32,
+    next_id: i32,
+    /// Forks that are about to be made.
+    pub forking: usize,
+    pub forks: u64,
     pub writes: u64,
+    pub tally: Tally,
     start: Instant,
     tasks: Vec<Task>,
     wait: Option<Wait>,
@@ -203,6 +211,7 @@ impl World {
             steps: 0,
             processes: BTreeMap::new(),
             sockets: Vec::new(),
+            bells: Vec::new(),
             hellos: VecDeque::new(),
             truth: Vec::new(),
             doubtful: Vec::new(),
@@ -210,7 +219,10 @@ impl World {
             unborn: Vec::new(),
             dying: Vec::new(),
             next_id: 100,
+            forking: 0,
+            forks: 0,
             writes: 0,
+            tally: Tally::default(),
             start: Instant::now(),
             tasks: Vec::new(),
             wait: None,
@@ -370,7 +382,7 @@ impl World {
 }
 
 /// Plays a history.
-pub fn play(history: &History, logs: bool) -> Result<u64, Violation> {
+pub fn play(history: &History, logs: bool) -> Result<Tally, Violation> {
     WORLD.set(Some(World::new(history, logs)));
     let played = catch_unwind(AssertUnwindSafe(|| {
         supervisor::begin();
@@ -384,7 +396,7 @@ pub fn play(history: &History, logs: bool) -> Result<u64, Violation> {
     }
     YIELDER.set(std::ptr::null());
     let (tasks, what) = (std::mem::take(&mut world.tasks), world.violation.take());
-    let steps = world.steps;
+    let (steps, tally) = (world.steps, world.tally);
     let log = world.log.take().unwrap_or_default().into();
     // Tasks that are not over end here, and may look at the world.
     world.history.troubles.clear();
@@ -392,7 +404,7 @@ pub fn play(history: &History, logs: bool) -> Result<u64, Violation> {
     tasks.into_iter().for_each(end);
     WORLD.take();
     match what {
-        None => Ok(steps),
+        None => Ok(Tally { steps, ..tally }),
         Some(what) => Err(Violation {
             history: history.clone(),
             step: steps,

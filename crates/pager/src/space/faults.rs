@@ -189,6 +189,7 @@ impl Space {
 
     /// Answers a fault, or puts it off.
     pub(super) fn answer(&mut self, fault: Fault) -> Result<(), Ended> {
+        self.answering = fault.thread;
         self.clock
             .begin(fault.name(), fault.since, fault.why.part());
         match self.try_answer(&fault)? {

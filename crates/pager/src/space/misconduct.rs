@@ -87,6 +87,8 @@ impl Space {
         if !self.link.is_condemned.load(Ordering::Acquire) {
             return;
         }
+        // Its fault was read, so there is no message of it any more, and it may be all that waits here.
+        self.recognise(self.answering as i32);
         while !self.shared.is_over() && !self.link.uffd.is_dead() {
             if let Some(process) = lock(&self.link.process).as_ref() {
                 self.shared.machine.kill(process);

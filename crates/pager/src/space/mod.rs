@@ -90,6 +90,8 @@ pub struct Space {
     newcomers: Vec<Fault>,
     /// Faults put off.
     deferred: Vec<Fault>,
+    /// The thread of the fault that was answered last, or put off.
+    answering: u32,
     /// Threads to be woken together.
     sleepers: Sleepers,
     /// Address ranges known to be registered, start to end.
@@ -172,6 +174,7 @@ impl Space {
             faults: VecDeque::new(),
             newcomers: Vec::new(),
             deferred: Vec::new(),
+            answering: 0,
             sleepers: Sleepers::default(),
             registered,
             zeros: BTreeMap::new(),
@@ -285,7 +288,7 @@ impl Space {
             if self.registered.is_empty() || lock(&self.link.mail).rescan {
                 return;
             }
-            let mut fds = [readable(self.link.bell.as_raw_fd())];
+            let mut fds = [readable(self.link.bell.descriptor())];
             self.shared.machine.wait(&mut fds, Some(left));
             if fds[0].revents != 0 {
                 return;
@@ -393,7 +396,7 @@ impl Space {
         [
             readable(self.link.uffd.descriptor()),
             readable(agent),
-            readable(self.link.bell.as_raw_fd()),
+            readable(self.link.bell.descriptor()),
             readable(process),
             readable(self.reads.descriptor()),
         ]

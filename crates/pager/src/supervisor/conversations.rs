@@ -311,7 +311,13 @@ impl Supervisor<'_> {
         let bell = Bell::new().map_err(Obstacle::Supervisor)?;
         let id = self.shared.engine().add_space();
         let machine = self.shared.machine.clone();
-        let link = Arc::new(Link::new(id, process, Arc::new(uffd), bell, machine));
+        let link = Arc::new(Link::new(
+            id,
+            process,
+            Arc::new(uffd),
+            Box::new(bell),
+            machine,
+        ));
         let run_max = self.job.run_max();
         let space = Space::new(self.shared.clone(), link.clone(), run_max, BTreeMap::new());
         space.start();
