@@ -37,6 +37,8 @@ const FOLDERS: usize = 2;
 /// Begins the supervisor, and the processes of the history.
 pub fn begin() {
     let shared = Arc::new(shared());
+    // One is awake, as far as anybody can tell, and helps with faults.
+    shared.folds.watch(true);
     for _ in 0..FOLDERS {
         let shared = shared.clone();
         world::begin("folder", None, move || fold(&shared));
