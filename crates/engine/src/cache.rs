@@ -169,7 +169,7 @@ impl Cache {
         };
         if self.bodies.references(body) == 0 {
             self.totals.folded_void_pages += 1;
-            self.bodies.set_state(body, BodyState::Free);
+            self.bodies.free(body);
             return copy
                 .into_iter()
                 .for_each(|copy| self.free_extent(copy.extent));

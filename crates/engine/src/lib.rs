@@ -49,7 +49,6 @@
 
 mod blocks;
 mod bodies;
-mod body;
 mod cache;
 mod chunks;
 mod collect;

@@ -32,9 +32,9 @@ impl Cache {
         match self.bodies.state(body) {
             // Someone is still folding it.
             BodyState::Staged(_) | BodyState::StagedClean { .. } => {}
-            BodyState::Same(_) => self.bodies.set_state(body, BodyState::Free),
+            BodyState::Same(_) => self.bodies.free(body),
             BodyState::Stored { handle, packed } => {
-                self.bodies.set_state(body, BodyState::Free);
+                self.bodies.free(body);
                 self.unstore(body, handle, packed);
             }
             BodyState::Writing {
@@ -50,13 +50,13 @@ impl Cache {
                 packed,
                 copy,
             } => {
-                self.bodies.set_state(body, BodyState::Free);
+                self.bodies.free(body);
                 self.unstore(body, handle, packed);
                 self.free_extent(copy.extent);
             }
             BodyState::OnDisk(copy) => {
                 self.landing.forget(body);
-                self.bodies.set_state(body, BodyState::Free);
+                self.bodies.free(body);
                 self.free_extent(copy.extent);
             }
             state @ (BodyState::Free | BodyState::Drowned { .. }) => {
@@ -273,7 +273,7 @@ impl Cache {
         if let Some(left_at) = self.bodies.end_count(body) {
             self.ghosts.add(home, left_at, &mut self.away);
         }
-        self.bodies.set_state(body, BodyState::Free);
+        self.bodies.free(body);
         self.dropped.push(home);
     }
 

@@ -15,5 +15,6 @@ mod reading;
 mod runs;
 mod script;
 mod strays;
+pub(crate) mod transitions;
 mod world;
 mod writing;

@@ -308,3 +308,18 @@ fn pages_of_files_fit_into_a_budget_without_a_swap_file() {
     ];
     assert!(seen.iter().all(|&count| count > 0), "{counters:?}");
 }
+
+#[test]
+pub(super) fn what_the_kernel_reads_twice_and_forgets_is_unknown() {
+    let mut mounted = Mounted::new(40, "static:25%", "all");
+    let range = PageRange::new(PageNo(0), 2);
+    mounted.engine.read_done(mounted.space, range);
+    mounted.engine.read_done(mounted.space, range);
+    // One of them is set aside.
+    let mut plan = FillPlan::default();
+    let page = PageNo(1);
+    mounted.engine.fault(mounted.space, page, true, &mut plan);
+    mounted.engine.kernel_forgot(mounted.space, range);
+    assert!(!mounted.engine.knows(mounted.space, range));
+    assert_eq!(mounted.engine.violation(), None);
+}
