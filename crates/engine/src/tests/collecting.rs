@@ -142,7 +142,10 @@ pub(super) fn copies_of_pages_that_are_being_folded_are_moved_along() {
     assert_eq!(script.engine.violation(), None);
     script.fold(bodies[0], 8, 1000);
     // Nothing is kept of the copy of a page that is one word.
-    script.engine.folded(bodies[1], Folded::Same(16), &[]);
+    script
+        .engine
+        .folded(bodies[1], Folded::Same(16), &[])
+        .unwrap();
     let counters = script.engine.counters();
     assert_eq!((counters.moved_pages, counters.swap_live_bytes), (8, 7000));
     assert_eq!((counters.clean_pages, counters.same_pages), (1, 1));

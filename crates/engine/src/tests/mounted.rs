@@ -251,7 +251,7 @@ impl Mounted {
         }
         let (body, slot) = self.to_fold.remove(choice % self.to_fold.len());
         let (folded, bytes) = fold(self.slots[&slot]);
-        self.engine.folded(body, folded, &bytes);
+        self.engine.folded(body, folded, &bytes).unwrap();
         self.slots.remove(&slot);
     }
 }
