@@ -33,7 +33,8 @@ impl PackedHome {
     const PAGE_BITS: u32 = 36;
     const NONE: PackedHome = PackedHome(u64::MAX);
 
-    /// Pages of files are numbered from 0, and there are not so many spaces: theirs always fit.
+    /// `None` for pages beyond 256 TiB of files, and for files that come after 2^27 spaces. What is not known of them
+    /// is only missed.
     pub(crate) fn of(home: Home) -> Option<PackedHome> {
         let (space, page) = (u64::from(home.space.0), home.page.0);
         let fits = page >> Self::PAGE_BITS == 0 && space >> (63 - Self::PAGE_BITS) == 0;
@@ -227,14 +228,17 @@ impl Bodies {
         home.and_then(|home| home.home())
     }
 
-    /// Of a staged body.
+    /// Of a staged body. One whose home does not fit has none: it is kept as that of a program's page is.
     pub(crate) fn set_home(&mut self, body: BodyId, home: Home) {
+        let Some(home) = PackedHome::of(home) else {
+            return;
+        };
         let index = body.0 as usize;
         if self.homes.len() <= index {
             make_room(&mut self.homes, index + 1);
             self.homes.resize(index + 1, PackedHome::NONE);
         }
-        self.homes[index] = PackedHome::of(home).expect("homes of files fit");
+        self.homes[index] = home;
     }
 
     /// What was noted as the checksum of the folded page.

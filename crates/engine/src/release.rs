@@ -267,6 +267,7 @@ impl Cache {
 
     /// Frees the body of a page of a file, which is unknown from now on.
     pub(crate) fn drop_home(&mut self, body: BodyId) {
+        // Asked for bodies that have one.
         let home = self.bodies.home(body).expect("a page of a file");
         self.bodies.remove_reference(body);
         // The ghost is counted from now on.

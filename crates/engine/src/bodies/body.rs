@@ -76,6 +76,7 @@ impl Body {
 
     /// Its page left memory at that time; counted.
     pub(super) fn count_from(&mut self, now: u64) {
+        // At a million pages a second the clock goes for four years.
         assert!(now >> (u64::BITS - LEFT_AT_SHIFT) == 0, "the clock is over");
         self.marks = now << LEFT_AT_SHIFT | COUNTED | self.marks & STATE;
     }
@@ -120,7 +121,8 @@ impl Body {
     /// It is there from now on.
     ///
     /// # Panics
-    /// When a length, or a place in the swap file, is beyond what a page and a file can have.
+    /// When a length, or a place in the swap file, is beyond what a page and a file can have: codecs leave no more of a
+    /// page than there was, and there are numbers for 16 TiB of bodies in a file of 256 TiB.
     pub(super) fn set_state(&mut self, state: BodyState) {
         match state {
             BodyState::Free => self.set_kind(FREE),

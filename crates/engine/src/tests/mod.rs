@@ -13,7 +13,7 @@ mod model;
 mod mounted;
 mod reading;
 mod runs;
-mod script;
+pub(crate) mod script;
 mod strays;
 pub(crate) mod transitions;
 mod world;

@@ -323,3 +323,29 @@ pub(super) fn what_the_kernel_reads_twice_and_forgets_is_unknown() {
     assert!(!mounted.engine.knows(mounted.space, range));
     assert_eq!(mounted.engine.violation(), None);
 }
+
+#[test]
+fn pages_at_the_far_end_of_a_sparse_file_are_kept_and_dropped_as_any() {
+    let mut mounted = Mounted::new(40, "static:25%", "all");
+    let (engine, space) = (&mut mounted.engine, mounted.space);
+    // 256 TiB into the file, and further.
+    let pages = [PageNo(1 << 36), PageNo(1 << 50)];
+    for page in pages {
+        engine.read_done(space, PageRange::new(page, 1));
+    }
+    let mut chosen = Vec::new();
+    engine.choose_victims(&[(space, 2)], 2, &mut chosen);
+    assert_eq!(chosen, pages.map(|page| (space, page)));
+    let body = engine.taken(space, pages[0], StagingSlot(0)).unwrap();
+    let (folded, bytes) = fold(1);
+    engine.folded(body, folded, &bytes).unwrap();
+    engine.dropped(space, pages[1]);
+    assert_eq!(engine.violation(), None);
+    let mut plan = FillPlan::default();
+    engine.read_file(space, PageRange::new(pages[0], 1), &mut plan);
+    assert_ne!(plan.items, [FillItem::File]);
+    for page in pages {
+        engine.read_done(space, PageRange::new(page, 1));
+        assert_eq!(engine.violation(), None);
+    }
+}
