@@ -47,7 +47,9 @@ fn fold(engine: &mut Engine, space: SpaceId, page: PageNo) {
     let third = FOLDED_BYTES / 3;
     let codec = CodecId(1);
     let len = third + page.0.wrapping_mul(0x9E37_79B9) as usize % (4 * third);
-    engine.folded(body, Folded::Bytes { codec, len }, &CONTENT[..len]);
+    engine
+        .folded(body, Folded::Bytes { codec, len }, &CONTENT[..len])
+        .expect("room");
 }
 
 fn take_and_fold(engine: &mut Engine, space: SpaceId, count: usize) {
@@ -158,7 +160,7 @@ fn main() {
             codec: CodecId(1),
             len: FOLDED_BYTES,
         };
-        engine.folded(body, result, &bytes);
+        engine.folded(body, result, &bytes).expect("room");
     }
     report("folded, 1500 bytes copied", started, bodies.len() as u64);
 

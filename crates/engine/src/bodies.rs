@@ -1,15 +1,21 @@
 //! The contents of pages that are away: one body each, shared by the page tables of forked
 //! processes and counted by reference.
 //!
-//! Knows where a body is, not how it got there: `cache.rs` moves them.
+//! Knows where a body is, not how it got there: `cache.rs` moves them. A body changes its state only here
+//! (`create`, `set_state` and `free`), and only as [`BodyState::may_become`] says: the packed state itself is hidden
+//! in here.
+
+mod body;
+mod states;
 
 use std::collections::VecDeque;
 
-use pleat_backing::Extent;
-use pleat_store::Handle;
-use pleat_types::{CodecId, PageNo, SpaceId, StagingSlot};
+use pleat_types::{PageNo, SpaceId, StagingSlot};
 
-use crate::body::Body;
+use self::body::Body;
+#[cfg(test)]
+pub(crate) use self::states::everywhere;
+pub(crate) use self::states::{BodyState, DiskCopy, Packed};
 use crate::BodyId;
 
 /// A page of a file.
@@ -27,7 +33,8 @@ impl PackedHome {
     const PAGE_BITS: u32 = 36;
     const NONE: PackedHome = PackedHome(u64::MAX);
 
-    /// Pages of files are numbered from 0, and there are not so many spaces: theirs always fit.
+    /// `None` for pages beyond 256 TiB of files, and for files that come after 2^27 spaces. What is not known of them
+    /// is only missed.
     pub(crate) fn of(home: Home) -> Option<PackedHome> {
         let (space, page) = (u64::from(home.space.0), home.page.0);
         let fits = page >> Self::PAGE_BITS == 0 && space >> (63 - Self::PAGE_BITS) == 0;
@@ -56,69 +63,6 @@ pub(crate) fn append<T>(queue: &mut VecDeque<T>, entry: T) {
         queue.reserve_exact(queue.len() / 16 + 1);
     }
     queue.push_back(entry);
-}
-
-/// How a page was folded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Packed {
-    pub(crate) codec: CodecId,
-    /// Exact length in bytes.
-    pub(crate) len: u32,
-}
-
-/// A copy of a body in the swap file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DiskCopy {
-    pub(crate) packed: Packed,
-    pub(crate) extent: Extent,
-}
-
-/// Where a body is.
-///
-/// ```text
-///   taken                folded               plan_write            write_done
-///  -------> Staged ----------------> Stored ------------> Writing ------------> OnDisk <--+
-///              |                       ^                   |   |  \                       |
-///              +------> Same           +---- failed -------+   |   +--> Clean -- dropped -+
-///                                                              |          ^               |
-///                                      nobody wants it any more|   folded |               | taken
-///                                                              v          +- StagedClean <+
-///                                                           Drowned --- write_done ---> (free)
-/// ```
-///
-/// A body that loses its last reference is freed at once, save for two that others still work on:
-/// a staged one until it is folded, one being written until the write is done.
-///
-/// A body that a page of a file left behind has a home (the page) and never goes to the swap file:
-/// instead of being written it is dropped, and the page is unknown again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BodyState {
-    /// A slot of the slab without a body.
-    Free,
-    /// In the staging ring, to be folded.
-    Staged(StagingSlot),
-    /// In the staging ring, to be folded, and unchanged since it was written to the swap file.
-    StagedClean { slot: StagingSlot, copy: DiskCopy },
-    /// One word, repeated; takes no room anywhere.
-    Same(u64),
-    /// In the compressed cache.
-    Stored { handle: Handle, packed: Packed },
-    /// In the compressed cache, a copy is being written.
-    Writing {
-        handle: Handle,
-        packed: Packed,
-        extent: Extent,
-    },
-    /// Wanted by nobody, but its room in the swap file is being written to.
-    Drowned { extent: Extent },
-    /// In the compressed cache and in the swap file: it can be dropped at any time.
-    Clean {
-        handle: Handle,
-        packed: Packed,
-        copy: DiskCopy,
-    },
-    /// In the swap file.
-    OnDisk(DiskCopy),
 }
 
 /// How many bodies are in each state, and bytes where they matter.
@@ -217,16 +161,25 @@ impl Bodies {
     pub(crate) fn create(&mut self, slot: StagingSlot, references: u32) -> BodyId {
         let body = Body::new(slot, references);
         self.counts.add(body.state(), false);
+        #[cfg(test)]
+        crate::tests::transitions::note_body(BodyState::Free, body.state());
         match self.free.pop() {
             Some(index) => {
-                self.slab[index as usize] = body;
+                let place = &mut self.slab[index as usize];
+                debug_assert_eq!(place.state(), BodyState::Free, "body {index} is another's");
+                *place = body;
                 BodyId(index)
             }
             None => {
                 let len = self.slab.len() + 1;
+                // 16 TiB of pages that are away at one time, and 128 GiB of memory for this table.
+                assert!(
+                    len < u32::MAX as usize,
+                    "there are no more numbers for bodies"
+                );
                 make_room(&mut self.slab, len);
                 self.slab.push(body);
-                BodyId(self.slab.len() as u32 - 1)
+                BodyId(len as u32 - 1)
             }
         }
     }
@@ -235,20 +188,33 @@ impl Bodies {
         self.slab[body.0 as usize].state()
     }
 
+    /// A body is somewhere else from now on.
     pub(crate) fn set_state(&mut self, body: BodyId, state: BodyState) {
-        let packed = &mut self.slab[body.0 as usize];
-        let before = packed.state();
-        packed.set_state(state);
-        assert!(before != BodyState::Free, "{body:?} is free");
-        let has_home = self.home(body).is_some();
-        self.counts.subtract(before, has_home);
-        self.counts.add(state, has_home);
-        if state == BodyState::Free {
-            self.free.push(body.0);
-            if let Some(home) = self.homes.get_mut(body.0 as usize) {
-                *home = PackedHome::NONE;
-            }
+        debug_assert!(state != BodyState::Free, "{body:?} is freed by `free`");
+        self.change(body, state);
+    }
+
+    /// Nobody wants a body any more: its number will be that of another.
+    pub(crate) fn free(&mut self, body: BodyId) {
+        debug_assert!(self.references(body) == 0, "{body:?} is wanted");
+        self.change(body, BodyState::Free);
+        self.free.push(body.0);
+        if let Some(home) = self.homes.get_mut(body.0 as usize) {
+            *home = PackedHome::NONE;
         }
+    }
+
+    fn change(&mut self, body: BodyId, to: BodyState) {
+        let packed = &mut self.slab[body.0 as usize];
+        let from = packed.state();
+        assert!(from != BodyState::Free, "{body:?} is free");
+        debug_assert!(from.may_become(to), "{body:?} went from {from:?} to {to:?}");
+        #[cfg(test)]
+        crate::tests::transitions::note_body(from, to);
+        packed.set_state(to);
+        let has_home = self.home(body).is_some();
+        self.counts.subtract(from, has_home);
+        self.counts.add(to, has_home);
     }
 
     /// Whether a body of the cache can be had elsewhere.
@@ -262,14 +228,17 @@ impl Bodies {
         home.and_then(|home| home.home())
     }
 
-    /// Of a staged body.
+    /// Of a staged body. One whose home does not fit has none: it is kept as that of a program's page is.
     pub(crate) fn set_home(&mut self, body: BodyId, home: Home) {
+        let Some(home) = PackedHome::of(home) else {
+            return;
+        };
         let index = body.0 as usize;
         if self.homes.len() <= index {
             make_room(&mut self.homes, index + 1);
             self.homes.resize(index + 1, PackedHome::NONE);
         }
-        self.homes[index] = PackedHome::of(home).expect("homes of files fit");
+        self.homes[index] = home;
     }
 
     /// What was noted as the checksum of the folded page.
@@ -370,5 +339,50 @@ impl Bodies {
                 BodyState::Drowned { .. } => self.references(body) == 0,
                 _ => self.references(body) > 0,
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pleat_store::Handle;
+    use pleat_types::CodecId;
+
+    const SLOT: StagingSlot = StagingSlot(1);
+
+    fn stored() -> BodyState {
+        let (codec, len) = (CodecId(1), 900);
+        BodyState::Stored {
+            handle: Handle(5),
+            packed: Packed { codec, len },
+        }
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "went from Stored")]
+    fn a_stored_body_is_not_staged_again() {
+        let mut bodies = Bodies::default();
+        let body = bodies.create(SLOT, 1);
+        bodies.set_state(body, stored());
+        bodies.set_state(body, BodyState::Staged(SLOT));
+    }
+
+    #[test]
+    #[should_panic(expected = "is free")]
+    fn a_free_body_is_not_stored() {
+        let mut bodies = Bodies::default();
+        let body = bodies.create(SLOT, 0);
+        bodies.free(body);
+        bodies.set_state(body, stored());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "is wanted")]
+    fn a_body_that_a_page_names_is_not_freed() {
+        let mut bodies = Bodies::default();
+        let body = bodies.create(SLOT, 1);
+        bodies.free(body);
     }
 }

@@ -18,7 +18,7 @@ use crate::landing::Landing;
 use crate::order::Order;
 use crate::recompress::Copied;
 use crate::swap::Swap;
-use crate::{BodyId, Counters, Settings, Victims, WriteOut};
+use crate::{BodyId, CacheFull, Counters, Settings, Victims, WriteOut};
 
 /// The compressed cache never takes the last part of the budget, 1/32, whatever the policy says: some
 /// have no bound at all, and programs run in what is not compressed.
@@ -160,8 +160,13 @@ impl Cache {
             .max(page / 4)
     }
 
-    /// A staged body was folded.
-    pub(crate) fn fold(&mut self, body: BodyId, result: Folded, bytes: &[u8]) {
+    /// A staged body was folded; it stays staged when there is no place for it.
+    pub(crate) fn fold(
+        &mut self,
+        body: BodyId,
+        result: Folded,
+        bytes: &[u8],
+    ) -> Result<(), CacheFull> {
         let copy = match self.bodies.state(body) {
             BodyState::Staged(_) => None,
             BodyState::StagedClean { copy, .. } => Some(copy),
@@ -169,10 +174,10 @@ impl Cache {
         };
         if self.bodies.references(body) == 0 {
             self.totals.folded_void_pages += 1;
-            self.bodies.set_state(body, BodyState::Free);
-            return copy
-                .into_iter()
+            self.bodies.free(body);
+            copy.into_iter()
                 .for_each(|copy| self.free_extent(copy.extent));
+            return Ok(());
         }
         match result {
             Folded::Same(word) => {
@@ -183,14 +188,15 @@ impl Cache {
                     .for_each(|copy| self.free_extent(copy.extent));
             }
             Folded::Bytes { codec, len } => {
+                self.keep(body, copy, codec, &bytes[..len])?;
                 let raw = codec == CodecId::RAW;
                 self.totals.folded_raw_pages += u64::from(raw);
                 self.totals.folded_packed_pages += u64::from(!raw);
                 self.totals.folded_bytes += len as u64;
                 self.learn(len as u64);
-                self.keep(body, copy, codec, &bytes[..len]);
             }
         }
+        Ok(())
     }
 
     fn learn(&mut self, folded_bytes: u64) {
@@ -201,14 +207,21 @@ impl Cache {
     /// Stores what was folded; or passes it on, when it did not compress and the cache is not for such
     /// pages (the 4:3 rule of douglis93, section 5.2): what has a copy is dropped, the rest is the
     /// next to be written.
-    fn keep(&mut self, body: BodyId, copy: Option<DiskCopy>, codec: CodecId, bytes: &[u8]) {
+    fn keep(
+        &mut self,
+        body: BodyId,
+        copy: Option<DiskCopy>,
+        codec: CodecId,
+        bytes: &[u8],
+    ) -> Result<(), CacheFull> {
         let passed_on = codec == CodecId::RAW && self.admission.passes_on_incompressible();
-        self.totals.passed_on_pages += u64::from(passed_on);
         match copy {
             Some(copy) if passed_on => self.bodies.set_state(body, BodyState::OnDisk(copy)),
             None if passed_on && self.bodies.home(body).is_some() => self.drop_home(body),
-            _ => self.store(body, copy, codec, bytes, passed_on && self.swap.is_some()),
+            _ => self.store(body, copy, codec, bytes, passed_on && self.swap.is_some())?,
         }
+        self.totals.passed_on_pages += u64::from(passed_on);
+        Ok(())
     }
 
     fn store(
@@ -218,13 +231,13 @@ impl Cache {
         codec: CodecId,
         bytes: &[u8],
         passed_on: bool,
-    ) {
+    ) -> Result<(), CacheFull> {
         let clean = copy.is_some() || self.bodies.home(body).is_some();
-        self.totals.clean_stored_pages += u64::from(clean);
         let handle = match self.layout.insert(bytes, Growth::Denied) {
             Ok(handle) => handle,
-            Err(Full) => self.store_growing(bytes),
+            Err(Full) => self.store_growing(bytes)?,
         };
+        self.totals.clean_stored_pages += u64::from(clean);
         let packed = Packed {
             codec,
             len: bytes.len() as u32,
@@ -251,6 +264,7 @@ impl Cache {
         self.debt.cap(self.payload_bytes());
         self.account();
         self.pay_with_clean_pages();
+        Ok(())
     }
 
     /// Remembers what the folded page must be.
@@ -281,15 +295,16 @@ impl Cache {
     /// Owed is all that the cache has above the size it had when it was first told so. Were it only
     /// what it grew by, it would creep up: what leaves gives room that is filled without asking, and
     /// the frame stays.
-    fn store_growing(&mut self, bytes: &[u8]) -> Handle {
+    fn store_growing(&mut self, bytes: &[u8]) -> Result<Handle, CacheFull> {
         let view = self.view();
         let leaves_room = view.cache_bytes < self.budget_bytes - self.budget_bytes / LEAST_OUTSIDE;
         let may_grow = !self.can_shrink() || self.sizing.may_grow(&view);
         let granted = may_grow && (leaves_room || !self.can_shrink());
-        let handle = self.layout.insert(bytes, Growth::Allowed).expect(
-            "the compressed cache outgrew the address space of its layout, twice the budget: \
-             give the job more memory or a swap file",
-        );
+        let Ok(handle) = self.layout.insert(bytes, Growth::Allowed) else {
+            // To try may have compacted it.
+            self.account();
+            return Err(CacheFull);
+        };
         if granted {
             self.totals.growths += 1;
             self.limit_bytes = None;
@@ -302,7 +317,7 @@ impl Cache {
             let over = over.max(bytes.len() as u64);
             self.owe(why, over.saturating_sub(self.debt.total()));
         }
-        handle
+        Ok(handle)
     }
 
     /// Whether pages can leave the cache other than by being used: to the swap file, or because they can be

@@ -143,7 +143,7 @@ impl Cache {
         let (mut chosen, mut full) = (Vec::new(), 0);
         for (_, index, live) in swap.best_to_empty() {
             // One that is just being written can wait.
-            if full + live <= unit && self.is_settled(index) {
+            if full + live <= unit && self.is_settled(swap, index) {
                 full += live;
                 chosen.push(index);
             }
@@ -156,8 +156,7 @@ impl Cache {
     }
 
     /// Whether everything that lives in a cluster can be moved.
-    fn is_settled(&self, index: usize) -> bool {
-        let swap = self.swap.as_ref().expect("clusters are in a swap file");
+    fn is_settled(&self, swap: &Swap, index: usize) -> bool {
         let live: u32 = self.live_in(swap, index).map(|item| item.room).sum();
         live == swap.part_at(swap.unit(index).offset).live_bytes
     }
@@ -173,8 +172,9 @@ impl Cache {
     }
 
     fn add_cluster(&self, index: usize, reads: &mut Vec<ReadItem>) {
-        let swap = self.swap.as_ref().expect("clusters are in a swap file");
-        reads.extend(self.live_in(swap, index));
+        if let Some(swap) = &self.swap {
+            reads.extend(self.live_in(swap, index));
+        }
     }
 
     fn plan_move(&mut self, moved: &[(ReadItem, &[u8])], plan: &mut WritePlan) -> bool {

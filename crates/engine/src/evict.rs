@@ -13,7 +13,7 @@ use crate::debt::Why;
 use crate::residents::{Manner, PASSES_MAX};
 use crate::space::Subject;
 use crate::table::PageState;
-use crate::{BodyId, Engine, Refusal, WayOut};
+use crate::{BodyId, CacheFull, Engine, Refusal, WayOut};
 
 /// So many times as old is older by far.
 const FAR_OLDER: u64 = 2;
@@ -485,11 +485,16 @@ impl Engine {
     /// drops it when nobody wants it any more. Its staging slot is free afterwards, unless a fill
     /// plan still names it.
     ///
+    /// # Errors
+    /// When there is no place for it. Then nothing has changed: the page is in its staging slot, which must be let
+    /// be, and `folded` may be called for it again. One word repeated always finds place.
+    ///
     /// # Panics
     /// When the body is not staged: each is folded exactly once.
-    pub fn folded(&mut self, body: BodyId, result: Folded, bytes: &[u8]) {
-        self.cache.fold(body, result, bytes);
+    pub fn folded(&mut self, body: BodyId, result: Folded, bytes: &[u8]) -> Result<(), CacheFull> {
+        let folded = self.cache.fold(body, result, bytes);
         self.forget_dropped();
+        folded
     }
 }
 

@@ -26,9 +26,12 @@ impl Ghosts {
         }
     }
 
-    /// A page is no longer in memory. `left_at` is counted in `away` from before.
+    /// A page is no longer in memory. `left_at` is counted in `away` from before, and is no more where the page
+    /// cannot be remembered.
     pub(crate) fn add(&mut self, home: Home, left_at: u64, away: &mut Distances) {
-        let home = PackedHome::of(home).expect("homes of files fit");
+        let Some(home) = PackedHome::of(home) else {
+            return away.remove(left_at);
+        };
         if let Some(before) = self.left_at.insert(home, left_at) {
             away.remove(before);
         }

@@ -49,7 +49,6 @@
 
 mod blocks;
 mod bodies;
-mod body;
 mod cache;
 mod chunks;
 mod collect;
@@ -96,8 +95,8 @@ pub use cache::Parts;
 pub use counters::Counters;
 pub use preset::{preset, preset_keys, preset_names, Preset};
 pub use types::{
-    BodyId, ColdPage, FaultAnswer, FillItem, FillPlan, ReadItem, Refusal, Settings, SwapSettings,
-    SwapUnit, Victims, WayOut, WriteItem, WriteOut, WriteOutcome, WritePlan,
+    BodyId, CacheFull, ColdPage, FaultAnswer, FillItem, FillPlan, ReadItem, Refusal, Settings,
+    SwapSettings, SwapUnit, Victims, WayOut, WriteItem, WriteOut, WriteOutcome, WritePlan,
 };
 
 use cache::Cache;

@@ -113,6 +113,7 @@ impl Cache {
         let wanted = self
             .disk_copy(body)
             .and_then(|copy| self.read_item(body, copy));
+        // Asked for bodies that are `OnDisk`, and these are where there is a swap file.
         let wanted = wanted.expect("a page in the swap file");
         reads.push(wanted);
         let most = self.ahead_max();

@@ -79,7 +79,8 @@ impl Cache {
         // The old bytes stay until the new ones have a place.
         let place = self.layout.insert(bytes, Growth::Denied);
         let Ok(new) = place.or_else(|_| self.layout.insert(bytes, Growth::Allowed)) else {
-            return;
+            // To try may have compacted it.
+            return self.account();
         };
         self.layout.remove(handle);
         let handle = new;

@@ -32,9 +32,9 @@ impl Cache {
         match self.bodies.state(body) {
             // Someone is still folding it.
             BodyState::Staged(_) | BodyState::StagedClean { .. } => {}
-            BodyState::Same(_) => self.bodies.set_state(body, BodyState::Free),
+            BodyState::Same(_) => self.bodies.free(body),
             BodyState::Stored { handle, packed } => {
-                self.bodies.set_state(body, BodyState::Free);
+                self.bodies.free(body);
                 self.unstore(body, handle, packed);
             }
             BodyState::Writing {
@@ -50,13 +50,13 @@ impl Cache {
                 packed,
                 copy,
             } => {
-                self.bodies.set_state(body, BodyState::Free);
+                self.bodies.free(body);
                 self.unstore(body, handle, packed);
                 self.free_extent(copy.extent);
             }
             BodyState::OnDisk(copy) => {
                 self.landing.forget(body);
-                self.bodies.set_state(body, BodyState::Free);
+                self.bodies.free(body);
                 self.free_extent(copy.extent);
             }
             state @ (BodyState::Free | BodyState::Drowned { .. }) => {
@@ -267,13 +267,14 @@ impl Cache {
 
     /// Frees the body of a page of a file, which is unknown from now on.
     pub(crate) fn drop_home(&mut self, body: BodyId) {
+        // Asked for bodies that have one.
         let home = self.bodies.home(body).expect("a page of a file");
         self.bodies.remove_reference(body);
         // The ghost is counted from now on.
         if let Some(left_at) = self.bodies.end_count(body) {
             self.ghosts.add(home, left_at, &mut self.away);
         }
-        self.bodies.set_state(body, BodyState::Free);
+        self.bodies.free(body);
         self.dropped.push(home);
     }
 

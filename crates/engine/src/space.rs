@@ -142,6 +142,8 @@ impl Space {
             from.may_become(to),
             "page {page:?} went from {from:?} to {to:?}"
         );
+        #[cfg(test)]
+        crate::tests::transitions::note_page(from, to);
         for counts in [counts, &mut self.counts] {
             counts.leave(from);
             counts.enter(to);
@@ -397,5 +399,19 @@ impl Space {
                 let is_clean = self.table.is_clean(page);
                 self.table.get(page).is_present() && !(is_clean && copied.was.is_some())
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "went from Resident")]
+    fn a_page_that_was_not_chosen_is_not_away() {
+        let mut space = Space::new(Backed::BySwap);
+        let mut counts = PageCounts::default();
+        space.arrive(PageNo(3), 1, &mut counts);
+        space.change(PageNo(3), PageState::Away(BodyId(0)), &mut counts);
     }
 }

@@ -10,7 +10,7 @@ use crate::table::PageState;
 use crate::Engine;
 
 impl Engine {
-    /// A new address space of which nothing is known. Its number is never used again.
+    /// A new address space of which nothing is known. Its number is not used again before four billion others were.
     pub fn add_space(&mut self) -> SpaceId {
         self.insert_space(Space::new(Backed::BySwap))
     }
@@ -50,8 +50,12 @@ impl Engine {
     }
 
     fn insert_space(&mut self, space: Space) -> SpaceId {
+        // Four billion later the numbers begin again, without those of spaces that are still there.
+        while self.spaces.contains_key(&SpaceId(self.next_space)) {
+            self.next_space = self.next_space.wrapping_add(1);
+        }
         let id = SpaceId(self.next_space);
-        self.next_space += 1;
+        self.next_space = self.next_space.wrapping_add(1);
         self.spaces.insert(id, space);
         id
     }
@@ -180,5 +184,22 @@ impl Engine {
             rest.start = part.end;
         }
         self.scratch = known;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tests::script::{settings, Script};
+    use pleat_types::SpaceId;
+
+    #[test]
+    fn after_four_billion_spaces_no_number_is_given_to_two() {
+        let mut script = Script::new(settings(), "castro03");
+        assert_eq!(script.space, SpaceId(0));
+        script.fill(0, 3);
+        script.engine.next_space = u32::MAX;
+        assert_eq!(script.engine.add_space(), SpaceId(u32::MAX));
+        assert_eq!(script.engine.add_space(), SpaceId(1));
+        assert_eq!(script.engine.space_resident_pages(SpaceId(0)), 3);
     }
 }

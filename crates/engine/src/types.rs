@@ -105,6 +105,15 @@ pub enum SwapUnit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BodyId(pub u32);
 
+/// The compressed cache cannot hold one more page: it would need more than the addresses that its layout has, over
+/// twice the budget. Pages shared by many forked processes come to that, when each of them leaves a compressed copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "compressed pages take over twice the memory of the job, and there is no room for more: \
+     give it more memory, or a swap file"
+)]
+pub struct CacheFull;
+
 /// What to do about a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultAnswer {

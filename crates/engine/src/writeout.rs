@@ -379,7 +379,7 @@ impl Cache {
                 self.free_extent(extent);
             }
             (BodyState::Drowned { extent }, _) => {
-                self.bodies.set_state(body, BodyState::Free);
+                self.bodies.free(body);
                 self.free_extent(extent);
             }
             (state, _) => unreachable!("{body:?} was being written but is {state:?}"),

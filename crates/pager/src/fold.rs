@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use crate::vigil::Vigil;
 use pleat_backing::{checksum, Fingerprint};
 use pleat_codec::{Folded, Folder};
-use pleat_engine::{ColdPage, FillItem};
+use pleat_engine::{CacheFull, ColdPage, FillItem};
 use pleat_sys::process::give_back_free_memory;
 use pleat_types::{Page, PAGE_SIZE};
 use std::sync::atomic::Ordering;
@@ -27,6 +27,8 @@ const SLEEP: Duration = Duration::from_millis(500);
 pub struct Press {
     folder: Folder,
     jobs: Vec<FoldJob>,
+    /// Jobs of pages for which there was no place: they stay in their rings, and keep them.
+    unplaced: Vec<FoldJob>,
     results: Vec<Folded>,
     bytes: Vec<[u8; 4096]>,
     /// The page being folded.
@@ -46,6 +48,7 @@ impl Press {
         Press {
             folder: Folder::new(&shared.codec),
             jobs: Vec::with_capacity(BATCH),
+            unplaced: Vec::new(),
             results: Vec::with_capacity(BATCH),
             bytes: vec![[0; 4096]; BATCH],
             page: Box::new([0; PAGE_SIZE]),
@@ -90,22 +93,13 @@ impl Press {
             return false;
         }
         let took = self.fold_all(shared);
-        let mut clock = shared.stopwatch();
         shared.meters.fold_us.add(took.as_micros() as u64);
-        for ((job, result), bytes) in self.jobs.iter().zip(&self.results).zip(&self.bytes) {
-            // A hold for each page: a fault may be waiting.
-            let mut engine = shared.engine();
-            let len = match result {
-                Folded::Same(_) => 0,
-                Folded::Bytes { len, .. } => *len,
-            };
-            engine.folded(job.body, *result, &bytes[..len]);
-            drop(engine);
-            clock.lap(EvictionPart::Store);
-            if let Some(recorder) = &shared.recorder {
-                let (space, page) = job.page;
-                recorder.folded(space, page, len as u16);
-            }
+        if let Err(full) = self.store_all(shared) {
+            // Until the job has ended its pages are there to be wanted: no frame of theirs is used again.
+            self.unplaced.append(&mut self.jobs);
+            self.results.clear();
+            shared.fail(full.to_string());
+            return false;
         }
         let (write, release) = {
             let mut engine = shared.engine();
@@ -121,6 +115,28 @@ impl Press {
         }
         shared.feed_starving();
         true
+    }
+
+    /// Puts what was folded into the store.
+    fn store_all(&self, shared: &Shared) -> Result<(), CacheFull> {
+        let mut clock = shared.stopwatch();
+        for ((job, result), bytes) in self.jobs.iter().zip(&self.results).zip(&self.bytes) {
+            // A hold for each page: a fault may be waiting.
+            let mut engine = shared.engine();
+            let len = match result {
+                Folded::Same(_) => 0,
+                Folded::Bytes { len, .. } => *len,
+            };
+            let stored = engine.folded(job.body, *result, &bytes[..len]);
+            drop(engine);
+            stored?;
+            clock.lap(EvictionPart::Store);
+            if let Some(recorder) = &shared.recorder {
+                let (space, page) = job.page;
+                recorder.folded(space, page, len as u16);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -292,5 +308,101 @@ pub fn run(shared: &Arc<Shared>) {
             vigil.wait(|| shared.batches.is_any());
             press.help(shared);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shared::Parts;
+    use pleat_codec::{Choice, PageKind};
+    use pleat_engine::{preset, Engine, FaultAnswer, FillPlan, Settings};
+    use pleat_store::{Full, Growth, Handle, Layout, Usage};
+    use pleat_sys::ring::Ring;
+    use pleat_types::{PageNo, PageRange};
+
+    /// A layout without any address.
+    struct NoPlace;
+
+    impl Layout for NoPlace {
+        fn name(&self) -> &'static str {
+            "no place"
+        }
+        fn insert(&mut self, _: &[u8], _: Growth) -> Result<Handle, Full> {
+            Err(Full)
+        }
+        fn read_into(&self, _: Handle, _: &mut Vec<u8>) {}
+        fn remove(&mut self, _: Handle) {}
+        fn relocate_to_free_cell(&mut self) -> bool {
+            false
+        }
+        fn usage(&self) -> Usage {
+            Usage::default()
+        }
+    }
+
+    fn shared() -> Shared {
+        let budget_bytes = 2 << 20;
+        let preset = preset("pleat").unwrap();
+        let settings = Settings {
+            budget_bytes,
+            reserve_bytes: budget_bytes / 16,
+            floor_bytes: 0,
+            run_max: 1,
+            swap: None,
+            tracks_writes: false,
+            write_out: preset.write_out,
+            brings_neighbours: false,
+            keeps_copies: false,
+            checks: false,
+        };
+        let mut parts = preset.parts(budget_bytes).unwrap();
+        parts.layout = Box::new(NoPlace);
+        let parts = Parts {
+            engine: Engine::new(settings, parts),
+            swap: None,
+            codec: Arc::new(Choice::parse(&preset.codec).unwrap()),
+            recorder: None,
+            profile: None,
+            recompress: false,
+            has_spare_cpu: true,
+        };
+        Shared::new(parts).unwrap()
+    }
+
+    #[test]
+    fn a_page_for_which_there_is_no_place_ends_the_job_and_stays_in_its_ring() {
+        let shared = shared();
+        let slots = shared.rings.add(Ring::private(4).unwrap());
+        let (frame, page) = (slots.claim().unwrap(), PageNo(3));
+        slots.ring.put(frame, b"not one word");
+        let (space, body) = {
+            let mut engine = shared.engine();
+            let space = engine.add_space();
+            engine.filled(space, PageRange::new(page, 1));
+            engine.choose_victims(&[(space, 1)], 1, &mut Vec::new());
+            (space, engine.taken(space, page, slots.name(frame)).unwrap())
+        };
+        shared.folds.push([FoldJob {
+            body,
+            page: (space, page),
+            kind: PageKind::Anonymous,
+            was: None,
+            slots,
+            frame,
+        }]);
+        let mut press = Press::new(&shared);
+        assert!(!press.work(&shared, None));
+        let why = shared.failure().unwrap();
+        assert!(why.contains("more memory, or a swap file"), "{why}");
+        let mut plan = FillPlan::default();
+        let answer = shared.engine().fault(space, page, true, &mut plan);
+        assert_eq!(answer, FaultAnswer::Fill);
+        let [FillItem::Staged(slot)] = plan.items[..] else {
+            panic!("{plan:?}");
+        };
+        shared
+            .rings
+            .with_slot(slot, |frame| assert!(frame.starts_with(b"not one word")));
     }
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use pleat_codec::{Choice, Folded, Folder, PageKind};
 use pleat_engine::{
-    BodyId, Counters, Engine, FaultAnswer, FillPlan, Preset, Settings, WayOut, WriteOutcome,
-    WritePlan,
+    Counters, Engine, FaultAnswer, FillPlan, Preset, Settings, WayOut, WriteOutcome, WritePlan,
 };
 use pleat_types::{Page, PageNo, PageRange, SpaceId, StagingSlot, PAGE_SIZE};
 
@@ -92,9 +91,9 @@ pub fn density(preset: &Preset, pages: &[Page]) -> Result<Density, String> {
     let mut filler = Filler::new(preset, total * PAGE)?;
     for page in 0..total {
         filler.bring_in(PageNo(page));
-        filler.reclaim(&sample);
+        filler.reclaim(&sample)?;
     }
-    filler.empty(&sample);
+    filler.empty(&sample)?;
     Ok(filler.outcome(total))
 }
 
@@ -171,17 +170,18 @@ impl Filler {
     }
 
     /// Takes and writes as long as the engine wants frames and gets some.
-    fn reclaim(&mut self, sample: &Sample) {
+    fn reclaim(&mut self, sample: &Sample) -> Result<(), String> {
         let mut idle = 0;
         while self.engine.frames_wanted() > 0 && idle < IDLE_ROUNDS_MAX {
-            let took = self.take(sample);
+            let took = self.take(sample)?;
             let wrote = self.engine.write_wanted() && self.write();
             idle = if took || wrote { 0 } else { idle + 1 };
         }
+        Ok(())
     }
 
     /// Takes a batch of the oldest pages; answers whether there was one.
-    fn take(&mut self, sample: &Sample) -> bool {
+    fn take(&mut self, sample: &Sample) -> Result<bool, String> {
         let mut victims = std::mem::take(&mut self.victims);
         let takers = [(self.space, u32::MAX)];
         self.engine.choose_victims(&takers, BATCH, &mut victims);
@@ -190,15 +190,13 @@ impl Filler {
             let way = self.engine.way_out(space, page);
             assert_eq!(way, WayOut::Take, "{page:?} has been written to");
             if let Some(body) = self.engine.taken(space, page, StagingSlot(0)) {
-                self.fold(body, sample.of(page));
+                let (folded, bytes) = sample.of(page);
+                let stored = self.engine.folded(body, folded, bytes);
+                stored.map_err(|full| full.to_string())?;
             }
         }
         self.victims = victims;
-        any
-    }
-
-    fn fold(&mut self, body: BodyId, (folded, bytes): (Folded, &[u8])) {
-        self.engine.folded(body, folded, bytes);
+        Ok(any)
     }
 
     /// Writes a cluster; answers whether there was one.
@@ -212,19 +210,20 @@ impl Filler {
 
     /// Somebody else takes all the memory: every page has to go, and the compressed cache as well. What
     /// is left when nothing moves any more, the preset keeps.
-    fn empty(&mut self, sample: &Sample) {
+    fn empty(&mut self, sample: &Sample) -> Result<(), String> {
         let budget_bytes = self.engine.counters().budget_bytes;
         let mut before = None;
         let mut now = in_memory(&self.engine.counters());
         while before != Some(now) {
             self.engine.measured(4 * budget_bytes);
-            self.take(sample);
+            self.take(sample)?;
             self.write();
             before = Some(std::mem::replace(
                 &mut now,
                 in_memory(&self.engine.counters()),
             ));
         }
+        Ok(())
     }
 
     fn outcome(&self, total: u64) -> Density {

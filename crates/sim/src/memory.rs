@@ -6,7 +6,9 @@
 
 use std::collections::VecDeque;
 
-use pleat_engine::{Counters, Engine, FaultAnswer, FillItem, FillPlan, ReadItem, WritePlan};
+use pleat_engine::{
+    CacheFull, Counters, Engine, FaultAnswer, FillItem, FillPlan, ReadItem, WritePlan,
+};
 use pleat_trace::{Access, ProcessNo, Reference, RegionKind, RegionNo, Source};
 use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot, PAGE_SIZE};
 
@@ -81,6 +83,8 @@ pub struct Memory {
     /// Pages to be folded beside the program, oldest first.
     pub(crate) folds: VecDeque<Fold>,
     pub(crate) free_slots: Vec<StagingSlot>,
+    /// There was no place for a page in the compressed cache.
+    pub(crate) full: Option<CacheFull>,
     /// Clusters on their way and when each is there, soonest first: the device is a queue.
     pub(crate) writing: VecDeque<(u64, WritePlan)>,
     /// Reads of files under way.
@@ -143,6 +147,7 @@ impl Memory {
             regions,
             folds: VecDeque::new(),
             free_slots: (0..STAGING_PAGES).map(StagingSlot).collect(),
+            full: None,
             writing: VecDeque::new(),
             reading: Vec::new(),
             writing_back: VecDeque::new(),

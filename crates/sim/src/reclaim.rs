@@ -107,8 +107,10 @@ impl Memory {
             Folded::Same(_) => 0,
             Folded::Bytes { len, .. } => len,
         };
-        self.engine.folded(fold.body, folded, &self.page[..len]);
-        self.free_slots.push(fold.slot);
+        match self.engine.folded(fold.body, folded, &self.page[..len]) {
+            Ok(()) => self.free_slots.push(fold.slot),
+            Err(full) => self.full = Some(full),
+        }
     }
 
     /// What folding makes of a page, and what that costs.

@@ -163,6 +163,9 @@ impl<'a> Schedule<'a> {
                 }
                 (_, None) => break,
             };
+            if let Some(full) = self.memory.full {
+                return Err(full.into());
+            }
             let over = self.memory.free_bytes().min(0).unsigned_abs();
             self.over_bytes = self.over_bytes.max(over);
             self.rouse(now);

@@ -1,6 +1,6 @@
 //! A simulation from its parts: machine, preset, amount of memory, source of references.
 
-use pleat_engine::{preset, Engine, Preset, Settings};
+use pleat_engine::{preset, CacheFull, Engine, Preset, Settings};
 use pleat_trace::Source;
 use pleat_types::PAGE_SIZE;
 
@@ -64,6 +64,9 @@ pub enum Failure {
         /// How many wait.
         stalled: usize,
     },
+    /// The compressed cache cannot hold what is to go there.
+    #[error(transparent)]
+    Cache(#[from] CacheFull),
 }
 
 /// One run of a source under one setup.

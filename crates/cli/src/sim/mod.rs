@@ -151,7 +151,7 @@ fn simulate(machine: &Machine, setup: Setup, references: &References) -> Result<
         let what = format!("{}: {failure}", setup.preset);
         match failure {
             Failure::Setup(_) => Stop::mistake(what),
-            Failure::Memory { .. } => Stop::failure(what),
+            Failure::Memory { .. } | Failure::Cache(_) => Stop::failure(what),
         }
     })?;
     Ok(Row {

@@ -112,15 +112,22 @@ impl PageState {
         !matches!(self, PageState::Unknown | PageState::Away(_))
     }
 
-    /// Whether the diagram has an arrow from here to `to`. Moves to an empty address of another
-    /// space or range (fork, mremap) start at `Unknown`, so any state may follow that one.
+    /// Whether a page that is `self` may be `to` next. Only a page that is leaving, or moved to an empty address, may
+    /// be away: what others hold in memory would be lost, or the body that they name.
     pub(crate) fn may_become(self, to: PageState) -> bool {
         use PageState::*;
         match (self, to) {
-            (Unknown, _) | (_, Unknown) | (Leaving { .. }, _) => true,
+            // It came, or was moved here (fork, mremap): what it was elsewhere, it is here.
+            (Unknown, _) => true,
+            // It was given up, or is not there after all; what it was the caller has.
+            (_, Unknown) => true,
+            // What became of the command: not taken, cannot be, taken.
+            (Leaving { .. }, Resident { .. } | Stuck | Away(_) | Leaving { .. }) => true,
+            // Chosen; brought in once more; faulted on though present.
             (Resident { .. }, Leaving { .. } | Resident { .. } | Stuck) => true,
+            // Filled, adopted, tried again.
             (Stuck | Away(_), Resident { .. } | Leaving { .. }) | (Stuck, Stuck) => true,
-            (Resident { .. } | Stuck | Away(_), _) => false,
+            (Resident { .. } | Stuck | Away(_), Away(_)) | (Away(_), Stuck) => false,
         }
     }
 }
@@ -145,5 +152,21 @@ mod tests {
         for state in states {
             assert_eq!(PageState::unpack(state.pack()), state);
         }
+    }
+
+    #[test]
+    fn only_a_page_that_is_leaving_or_comes_from_elsewhere_may_be_away() {
+        let [resident, leaving] = [
+            PageState::Resident { stamp: 1 },
+            PageState::Leaving { stamp: 1 },
+        ];
+        let (away, other) = (PageState::Away(BodyId(1)), PageState::Away(BodyId(2)));
+        for from in [leaving, PageState::Unknown] {
+            assert!(from.may_become(away), "{from:?}");
+        }
+        for from in [resident, PageState::Stuck, away] {
+            assert!(!from.may_become(other), "{from:?}");
+        }
+        assert!(!away.may_become(PageState::Stuck));
     }
 }

@@ -1,5 +1,6 @@
 //! Collection of the swap file: when, which clusters, and what happens to pages meanwhile.
 
+use pleat_codec::Folded;
 use pleat_types::{PageNo, PageRange};
 
 use super::script::{clusters, settings, Script};
@@ -7,6 +8,10 @@ use crate::{FaultAnswer, ReadItem, Settings, SwapSettings, WriteOutcome, WritePl
 
 /// Pages of 1000 bytes, all in the swap file in clusters of 8 KiB, eight to each.
 fn on_disk(pages: u64, max_bytes: Option<u64>) -> Script {
+    on_disk_of(pages, max_bytes, settings())
+}
+
+fn on_disk_of(pages: u64, max_bytes: Option<u64>, settings: Settings) -> Script {
     let swap = SwapSettings {
         fragment_bytes: 1,
         max_bytes,
@@ -15,7 +20,7 @@ fn on_disk(pages: u64, max_bytes: Option<u64>) -> Script {
     let settings = Settings {
         budget_bytes: 1 << 24,
         swap: Some(swap),
-        ..settings()
+        ..settings
     };
     let mut script = Script::new(settings, "static:60%");
     script.store(pages, 1000);
@@ -113,6 +118,37 @@ fn pages_given_up_meanwhile_are_not_moved() {
     script.engine.write_done(&plan, WriteOutcome::Done);
     assert_eq!(script.engine.counters().moved_pages, 6);
     assert_eq!(script.engine.counters().swap_live_bytes, 6000);
+    assert_eq!(script.engine.violation(), None);
+}
+
+#[test]
+pub(super) fn copies_of_pages_that_are_being_folded_are_moved_along() {
+    let settings = Settings {
+        tracks_writes: true,
+        ..settings()
+    };
+    let mut script = on_disk_of(64, None, settings);
+    mostly_dead(&mut script, 64);
+    let reads = plan_collect(&mut script).unwrap();
+    script.bring_back(8);
+    script.bring_back(16);
+    let bodies: Vec<_> = script
+        .choose(2)
+        .into_iter()
+        .map(|page| script.take(page).unwrap())
+        .collect();
+    let plan = plan_move(&mut script, &reads).unwrap();
+    script.engine.write_done(&plan, WriteOutcome::Done);
+    assert_eq!(script.engine.violation(), None);
+    script.fold(bodies[0], 8, 1000);
+    // Nothing is kept of the copy of a page that is one word.
+    script
+        .engine
+        .folded(bodies[1], Folded::Same(16), &[])
+        .unwrap();
+    let counters = script.engine.counters();
+    assert_eq!((counters.moved_pages, counters.swap_live_bytes), (8, 7000));
+    assert_eq!((counters.clean_pages, counters.same_pages), (1, 1));
     assert_eq!(script.engine.violation(), None);
 }
 

@@ -216,7 +216,7 @@ impl World {
         let (result, bytes) = fold(content);
         let is_stored_raw = matches!(result, Folded::Bytes { codec, .. } if codec == CodecId::RAW);
         assert!(!is_raw || is_stored_raw);
-        self.engine.folded(body, result, &bytes);
+        self.engine.folded(body, result, &bytes).unwrap();
     }
 
     /// Pages are chosen, and everything under way gets into the compressed cache.

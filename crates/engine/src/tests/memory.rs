@@ -1,9 +1,9 @@
 //! Watermarks, the memory equation, and the order in which pages are chosen.
 
-use pleat_types::{PageNo, PageRange, SpaceId};
+use pleat_types::{PageNo, PageRange, SpaceId, StagingSlot};
 
 use super::script::{settings, Script};
-use crate::{FaultAnswer, FillPlan, Refusal, Settings};
+use crate::{CacheFull, FaultAnswer, FillItem, FillPlan, Refusal, Settings, Victims};
 
 const PAGE: i64 = 4096;
 
@@ -346,4 +346,27 @@ fn a_body_nobody_wants_any_more_is_dropped_when_folded() {
     let counters = script.engine.counters();
     assert_eq!((counters.staged_pages, counters.stored_pages), (0, 0));
     assert_eq!(counters.folded_void_pages, 1);
+}
+
+#[test]
+fn a_page_for_which_there_is_no_place_stays_where_it_was_taken_to() {
+    let settings = Settings {
+        swap: None,
+        ..settings()
+    };
+    let mut script = Script::within(2 * 4096, settings, "static:60%", Victims::Lives);
+    script.store(4, 2000);
+    script.fill(4, 1);
+    let taken = script.choose(1)[0];
+    let body = script.take(taken).unwrap();
+    let before = script.engine.counters();
+    assert_eq!(script.try_fold(body, 4, 2000), Err(CacheFull));
+    assert_eq!(script.engine.counters(), before);
+    let (answer, plan) = script.fault(taken);
+    assert_eq!(answer, FaultAnswer::Fill);
+    assert_eq!(plan.items, [FillItem::Staged(StagingSlot(5))]);
+    // Once another has left there is a place.
+    script.bring_back(0);
+    script.fold(body, 4, 2000);
+    assert_eq!(script.fault(taken).1.bytes, [4; 2000]);
 }

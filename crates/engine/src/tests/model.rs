@@ -9,6 +9,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::world::{World, FIRST, PAGES};
+use super::{collecting, mounted, transitions};
 use crate::{Counters, Settings, SwapSettings, SwapUnit, WriteOut, WriteOutcome};
 
 #[derive(Clone, Debug)]
@@ -398,6 +399,9 @@ fn random_sequences_reach_everything_that_can_happen() {
         missed.is_empty(),
         "corners never reached: {missed:?} of {seen:?}"
     );
+    collecting::copies_of_pages_that_are_being_folded_are_moved_along();
+    mounted::what_the_kernel_reads_twice_and_forgets_is_unknown();
+    assert_eq!(transitions::missed(), [""; 0], "ways never gone");
 }
 
 const CORNERS: usize = 40;

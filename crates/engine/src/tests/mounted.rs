@@ -251,7 +251,7 @@ impl Mounted {
         }
         let (body, slot) = self.to_fold.remove(choice % self.to_fold.len());
         let (folded, bytes) = fold(self.slots[&slot]);
-        self.engine.folded(body, folded, &bytes);
+        self.engine.folded(body, folded, &bytes).unwrap();
         self.slots.remove(&slot);
     }
 }
@@ -307,4 +307,45 @@ fn pages_of_files_fit_into_a_budget_without_a_swap_file() {
         counters.clean_released_pages,
     ];
     assert!(seen.iter().all(|&count| count > 0), "{counters:?}");
+}
+
+#[test]
+pub(super) fn what_the_kernel_reads_twice_and_forgets_is_unknown() {
+    let mut mounted = Mounted::new(40, "static:25%", "all");
+    let range = PageRange::new(PageNo(0), 2);
+    mounted.engine.read_done(mounted.space, range);
+    mounted.engine.read_done(mounted.space, range);
+    // One of them is set aside.
+    let mut plan = FillPlan::default();
+    let page = PageNo(1);
+    mounted.engine.fault(mounted.space, page, true, &mut plan);
+    mounted.engine.kernel_forgot(mounted.space, range);
+    assert!(!mounted.engine.knows(mounted.space, range));
+    assert_eq!(mounted.engine.violation(), None);
+}
+
+#[test]
+fn pages_at_the_far_end_of_a_sparse_file_are_kept_and_dropped_as_any() {
+    let mut mounted = Mounted::new(40, "static:25%", "all");
+    let (engine, space) = (&mut mounted.engine, mounted.space);
+    // 256 TiB into the file, and further.
+    let pages = [PageNo(1 << 36), PageNo(1 << 50)];
+    for page in pages {
+        engine.read_done(space, PageRange::new(page, 1));
+    }
+    let mut chosen = Vec::new();
+    engine.choose_victims(&[(space, 2)], 2, &mut chosen);
+    assert_eq!(chosen, pages.map(|page| (space, page)));
+    let body = engine.taken(space, pages[0], StagingSlot(0)).unwrap();
+    let (folded, bytes) = fold(1);
+    engine.folded(body, folded, &bytes).unwrap();
+    engine.dropped(space, pages[1]);
+    assert_eq!(engine.violation(), None);
+    let mut plan = FillPlan::default();
+    engine.read_file(space, PageRange::new(pages[0], 1), &mut plan);
+    assert_ne!(plan.items, [FillItem::File]);
+    for page in pages {
+        engine.read_done(space, PageRange::new(page, 1));
+        assert_eq!(engine.violation(), None);
+    }
 }

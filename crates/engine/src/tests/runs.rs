@@ -59,7 +59,8 @@ fn a_run_brings_back_stored_staged_and_same_pages_together() {
     let same = script.take(3).unwrap();
     script
         .engine
-        .folded(same, pleat_codec::Folded::Same(7), &[]);
+        .folded(same, pleat_codec::Folded::Same(7), &[])
+        .unwrap();
     // Pages 4 and on are unknown: another kind of run.
     let space = script.space;
     script.engine.remap(space, PageNo(0), PageNo(1000), 4);

@@ -8,17 +8,29 @@ use pleat_store::{Full, Growth, Handle, Layout, Usage};
 use pleat_types::{CodecId, PageNo, PageRange, SpaceId, StagingSlot};
 
 use crate::{
-    BodyId, Engine, FaultAnswer, FillPlan, Parts, Settings, SwapSettings, SwapUnit, Victims,
-    WriteOut, WritePlan,
+    BodyId, CacheFull, Engine, FaultAnswer, FillPlan, Parts, Settings, SwapSettings, SwapUnit,
+    Victims, WriteOut, WritePlan,
 };
 
 /// Items side by side without gaps: frames are the payload rounded up, metadata is nothing, and
 /// relocation never frees anything.
-#[derive(Default)]
 struct Seamless {
     items: BTreeMap<u32, Vec<u8>>,
     next: u32,
     payload_bytes: u64,
+    /// It cannot grow beyond this.
+    most_bytes: u64,
+}
+
+impl Seamless {
+    fn of(most_bytes: u64) -> Seamless {
+        Seamless {
+            items: BTreeMap::new(),
+            next: 0,
+            payload_bytes: 0,
+            most_bytes,
+        }
+    }
 }
 
 impl Layout for Seamless {
@@ -28,7 +40,11 @@ impl Layout for Seamless {
 
     fn insert(&mut self, bytes: &[u8], growth: Growth) -> Result<Handle, Full> {
         let payload_bytes = self.payload_bytes + bytes.len() as u64;
-        if growth == Growth::Denied && payload_bytes > self.usage().frames_bytes {
+        let most_bytes = match growth {
+            Growth::Denied => self.usage().frames_bytes,
+            Growth::Allowed => self.most_bytes,
+        };
+        if payload_bytes > most_bytes {
             return Err(Full);
         }
         self.payload_bytes = payload_bytes;
@@ -104,8 +120,18 @@ impl Script {
     }
 
     pub(crate) fn choosing(settings: Settings, sizing: &str, victims: Victims) -> Script {
+        Script::within(u64::MAX, settings, sizing, victims)
+    }
+
+    /// With a layout that has so many bytes of addresses.
+    pub(crate) fn within(
+        most_bytes: u64,
+        settings: Settings,
+        sizing: &str,
+        victims: Victims,
+    ) -> Script {
         let parts = Parts {
-            layout: Box::new(Seamless::default()),
+            layout: Box::new(Seamless::of(most_bytes)),
             sizing: sizing_by_name(sizing).unwrap(),
             admission: admission_by_name("all").unwrap(),
             victims,
@@ -141,9 +167,15 @@ impl Script {
 
     /// Folds a body into `len` bytes of `byte`.
     pub(crate) fn fold(&mut self, body: BodyId, byte: u8, len: usize) {
-        self.engine
-            .folded(body, Folded::Bytes { codec: CODEC, len }, &vec![byte; len]);
+        assert_eq!(self.try_fold(body, byte, len), Ok(()));
+    }
+
+    /// The same, if there is room.
+    pub(crate) fn try_fold(&mut self, body: BodyId, byte: u8, len: usize) -> Result<(), CacheFull> {
+        let folded = Folded::Bytes { codec: CODEC, len };
+        let result = self.engine.folded(body, folded, &vec![byte; len]);
         assert_eq!(self.engine.violation(), None);
+        result
     }
 
     /// Fills `pages` pages from 0 on and stores each in `len` bytes, page 0 first.

@@ -144,7 +144,7 @@ impl<'a> World<'a> {
                 Folded::Bytes { len, .. } => len,
             };
             if let Some(body) = body {
-                engine.folded(body, folded, &bytes[..len]);
+                engine.folded(body, folded, &bytes[..len]).unwrap();
             }
         }
     }

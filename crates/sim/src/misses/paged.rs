@@ -80,8 +80,9 @@ impl<'a> Paged<'a> {
             self.resident -= 1;
             let body = self.engine.taken(space, page, StagingSlot(0));
             let body = body.expect("nobody gave it up");
-            self.engine
-                .folded(body, Folded::Same(u64::from(number)), &[]);
+            let folded = Folded::Same(u64::from(number));
+            let stored = self.engine.folded(body, folded, &[]);
+            stored.expect("one word finds place");
         }
         self.victims = victims;
     }

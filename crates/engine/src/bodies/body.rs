@@ -4,7 +4,7 @@ use pleat_backing::Extent;
 use pleat_store::Handle;
 use pleat_types::{CodecId, StagingSlot};
 
-use crate::bodies::{BodyState, DiskCopy, Packed};
+use super::{BodyState, DiskCopy, Packed};
 
 /// A body with its state, which [`Body::state`] and [`Body::set_state`] pack.
 ///
@@ -15,15 +15,15 @@ use crate::bodies::{BodyState, DiskCopy, Packed};
 /// place        cell of the compressed cache, or staging slot
 /// ```
 #[derive(Clone, Copy)]
-pub(crate) struct Body {
+pub(super) struct Body {
     word: u64,
     marks: u64,
     lens: u32,
     place: u32,
     /// Page table entries that name this body, and clean resident pages whose copy it is.
-    pub(crate) references: u32,
+    pub(super) references: u32,
     /// How long the page had been unused when it left memory, on the engine's clock.
-    pub(crate) unused_for: u32,
+    pub(super) unused_for: u32,
 }
 
 const LEFT_AT_SHIFT: u32 = 17;
@@ -51,7 +51,7 @@ const ON_DISK: u64 = 8;
 
 impl Body {
     /// A staged body that is not counted as away.
-    pub(crate) fn new(slot: StagingSlot, references: u32) -> Body {
+    pub(super) fn new(slot: StagingSlot, references: u32) -> Body {
         let mut body = Body {
             word: 0,
             marks: 0,
@@ -65,28 +65,29 @@ impl Body {
     }
 
     /// When its page left memory, on the engine's clock.
-    pub(crate) fn left_at(&self) -> u64 {
+    pub(super) fn left_at(&self) -> u64 {
         self.marks >> LEFT_AT_SHIFT
     }
 
     /// Whether its page is away, as far as LRU distances are concerned.
-    pub(crate) fn is_counted(&self) -> bool {
+    pub(super) fn is_counted(&self) -> bool {
         self.marks & COUNTED != 0
     }
 
     /// Its page left memory at that time; counted.
-    pub(crate) fn count_from(&mut self, now: u64) {
+    pub(super) fn count_from(&mut self, now: u64) {
+        // At a million pages a second the clock goes for four years.
         assert!(now >> (u64::BITS - LEFT_AT_SHIFT) == 0, "the clock is over");
         self.marks = now << LEFT_AT_SHIFT | COUNTED | self.marks & STATE;
     }
 
     /// Its page is not counted any more.
-    pub(crate) fn end_count(&mut self) {
+    pub(super) fn end_count(&mut self) {
         self.marks &= !COUNTED;
     }
 
     /// Where it is.
-    pub(crate) fn state(&self) -> BodyState {
+    pub(super) fn state(&self) -> BodyState {
         let (place, extent) = (self.place, self.extent());
         let copy = DiskCopy {
             packed: self.copy_packed(),
@@ -120,8 +121,9 @@ impl Body {
     /// It is there from now on.
     ///
     /// # Panics
-    /// When a length, or a place in the swap file, is beyond what a page and a file can have.
-    pub(crate) fn set_state(&mut self, state: BodyState) {
+    /// When a length, or a place in the swap file, is beyond what a page and a file can have: codecs leave no more of a
+    /// page than there was, and there are numbers for 16 TiB of bodies in a file of 256 TiB.
+    pub(super) fn set_state(&mut self, state: BodyState) {
         match state {
             BodyState::Free => self.set_kind(FREE),
             BodyState::Staged(slot) => {
