@@ -181,6 +181,8 @@ pub enum Doorbell {
     Born = 3,
     /// It has got memory, where the control page says.
     Grown = 4,
+    /// It is a child without a control page, and forks of its own are to find memory wiped.
+    Wiping = 5,
 }
 
 /// Lets the supervisor get ready for what is announced; returns when it is.

@@ -139,8 +139,8 @@ fn announce_in(control: &Control, start: usize, end: usize) {
     IS_TAKEN.store(0, Ordering::Release);
 }
 
-/// This process's own control page.
-fn control() -> Option<&'static Control> {
+/// This process's own control page. A child that was forked past the C library has none, whatever its variables say.
+pub fn control() -> Option<&'static Control> {
     let page = WAY.load(Ordering::Acquire);
     if page == 0 {
         return None;

@@ -365,6 +365,10 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
     if is_huge && files::stands_in(start as usize, len) {
         return 0;
     }
+    if advice == libc::MADV_WIPEONFORK {
+        // Before: another thread may fork as soon as it is so.
+        serve::note_wiped(start as usize, len);
+    }
     let mut done = 0;
     loop {
         let part = step.min(len - done);
@@ -376,9 +380,6 @@ pub unsafe extern "C" fn madvise(start: *mut c_void, len: usize, advice: c_int) 
         if done >= len {
             break;
         }
-    }
-    if advice == libc::MADV_WIPEONFORK {
-        serve::note_wiped(start as usize, len);
     }
     0
 }

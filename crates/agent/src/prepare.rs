@@ -86,8 +86,8 @@ pub fn make_tools(
     if given.uffd.is_some() {
         register(uffd, area.staging(), Area::staging_len())?;
     }
-    serve::note_control(control, command.ring_frames as usize);
     growth::note_control(control)?;
+    serve::note_control(control, command.ring_frames as usize);
     area::note_beacon(beacon);
     Ok(Tools {
         uffd,

@@ -54,9 +54,9 @@ pub fn forget_parent() {
     growth::forget_parent();
 }
 
-/// Notes that a range is wiped in forked children.
+/// Notes that a range is to be wiped in forked children, before it is.
 pub fn note_wiped(start: usize, len: usize) {
-    let (first, end) = (start as u64, (start + len) as u64);
+    let (first, end) = (start as u64, start.saturating_add(len) as u64);
     let count = (WIPED_COUNT.load(Ordering::Acquire) as usize).min(WIPED_MAX);
     let is_noted = WIPED[..count].iter().any(|[from, to]| {
         from.load(Ordering::Acquire) <= first && end <= to.load(Ordering::Acquire)
@@ -69,7 +69,11 @@ pub fn note_wiped(start: usize, len: usize) {
         WIPED[at][0].store(first, Ordering::Release);
         WIPED[at][1].store(end, Ordering::Release);
     }
-    publish();
+    match growth::control() {
+        Some(_) => publish(),
+        // Forked past the C library, it has no agent, but its own children are served as well.
+        None => area::ring(area::Doorbell::Wiping),
+    }
 }
 
 /// Notes that the program, or a child of it by fork, may have guards from now on.
@@ -81,7 +85,7 @@ pub fn note_guards() {
 
 /// Puts what was noted into the control page, if there is one.
 fn publish() {
-    let Some(control) = control() else {
+    let Some(control) = growth::control() else {
         return;
     };
     for (to, from) in control.wiped.iter().zip(&WIPED) {
@@ -103,12 +107,6 @@ pub fn note_control(control: *const Control, frames: usize) {
     publish();
 }
 
-fn control() -> Option<&'static Control> {
-    let control = CONTROL.load(Ordering::Acquire) as *const Control;
-    // SAFETY: CONTROL is set once the page is mapped, and it stays mapped for the process's life.
-    unsafe { control.as_ref() }
-}
-
 /// Where the control page and the ring are, as `(start, end)`; nothing while there are none.
 pub fn control_range() -> (usize, usize) {
     match CONTROL.load(Ordering::Acquire) {
@@ -119,7 +117,7 @@ pub fn control_range() -> (usize, usize) {
 
 /// What the supervisor says in the control page about following this process.
 pub fn followed() -> u32 {
-    control().map_or(control::NOT_FOLLOWED, |control| {
+    growth::control().map_or(control::NOT_FOLLOWED, |control| {
         control.followed.load(Ordering::Acquire)
     })
 }

@@ -96,8 +96,9 @@ pub const DOORBELLS: usize = DOORBELL_KINDS * DOORBELL_PAGES;
 /// Doorbells of one kind.
 pub const DOORBELL_PAGES: usize = 10;
 /// Kinds of doorbells, in this order: a fork is about to come; a mapping was made; the fork is over; a child of
-/// a fork is about to run its program; memory was got, where the control page says.
-pub const DOORBELL_KINDS: usize = 5;
+/// a fork is about to run its program; memory was got, where the control page says; a child that was forked past the C
+/// library, and so has no control page, is about to have memory of its own children wiped.
+pub const DOORBELL_KINDS: usize = 6;
 
 /// Making the userfaultfd failed.
 pub const STEP_USERFAULTFD: u32 = 1;

@@ -30,6 +30,7 @@ enum Doorbell {
     Mapping = 1,
     Forked = 2,
     Born = 3,
+    Wiping = 5,
 }
 
 /// Pages of one kind of doorbell.
@@ -332,7 +333,8 @@ impl Program {
             let is_followed = world.kernel.is_followed(mm, start, end);
             world.kernel.unmap(mm, start, end);
             world.forget_truth(mm, start, end);
-            let replaces = world.random.one_in(2);
+            // What is small is not managed, and would be all that there is after a while.
+            let replaces = end - start >= MAPPING_MIN && world.random.one_in(2);
             if replaces {
                 world.kernel.spaces[mm]
                     .mappings
@@ -392,17 +394,20 @@ impl Program {
     }
 
     fn advise(&self) {
+        let chosen = with(|world| {
+            let (start, _) = world.some_range(self.mm)?;
+            // Whole mappings, for the same reason as in `unmap`.
+            let (start, mapping) = world.kernel.mapping(self.mm, start)?;
+            Some((start, mapping.end, world.random.one_in(2)))
+        });
+        let Some((start, end, wipes)) = chosen else {
+            return;
+        };
+        if wipes {
+            self.note_wiped(start, end);
+            step();
+        }
         with(|world| {
-            let Some((start, end)) = world.some_range(self.mm) else {
-                return;
-            };
-            let wipes = world.random.one_in(2);
-            // As the agent's library does before such an advice.
-            if wipes {
-                let process = world.processes.get_mut(&self.pid).expect("it lives");
-                process.wiped.push((start, end));
-                agent::publish_wiped(process);
-            }
             world
                 .kernel
                 .advise(self.mm, (start, end), |mapping| match wipes {
@@ -410,6 +415,19 @@ impl Program {
                     false => mapping.is_kept_from_forks = !mapping.is_kept_from_forks,
                 });
         });
+    }
+
+    /// As the agent's library does before MADV_WIPEONFORK.
+    fn note_wiped(&self, start: Page, end: Page) {
+        let is_unheard = with(|world| {
+            let process = world.processes.get_mut(&self.pid).expect("it lives");
+            process.wiped.push((start, end));
+            agent::publish_wiped(process);
+            process.slots.is_none()
+        });
+        if is_unheard {
+            self.ring(Doorbell::Wiping);
+        }
     }
 
     /// Pages that the kernel uses, or that are locked, for a while.

@@ -54,7 +54,7 @@ pub struct Process {
     /// It may ring: the supervisor follows it.
     pub is_lit: bool,
     /// Doorbells touched so far, by kind.
-    pub touched: [u64; 5],
+    pub touched: [u64; 6],
     /// Ranges that forks wipe, at some time.
     pub wiped: Vec<(Page, Page)>,
     pub slots: Option<Arc<Slots>>,
@@ -261,15 +261,6 @@ impl World {
             let own = process.descriptor.as_ref();
             own.is_some_and(|own| own.as_raw_fd() == fd)
         };
-        processes
-            .find(|(_, process)| is_it(process))
-            .map(|(pid, _)| *pid)
-    }
-
-    /// The process of an address space that lives.
-    pub fn process_with(&self, mm: Mm) -> Option<i32> {
-        let mut processes = self.processes.iter();
-        let is_it = |process: &Process| process.mm == mm && !process.is_ended;
         processes
             .find(|(_, process)| is_it(process))
             .map(|(pid, _)| *pid)

@@ -12,6 +12,7 @@ pub(super) enum Doorbell {
     Forked,
     Born,
     Grown,
+    Wiping,
 }
 
 impl Space {
@@ -55,6 +56,7 @@ impl Space {
             2 => Some(Doorbell::Forked),
             3 => Some(Doorbell::Born),
             4 => Some(Doorbell::Grown),
+            5 => Some(Doorbell::Wiping),
             _ => None,
         }
     }

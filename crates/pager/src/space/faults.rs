@@ -245,6 +245,10 @@ impl Space {
             let later = match doorbell {
                 Doorbell::Fork => self.prepare_fork(fault),
                 Doorbell::Born => self.look_at_newborn(fault)?,
+                Doorbell::Wiping => {
+                    self.wipes_children = true;
+                    None
+                }
                 Doorbell::Mapping | Doorbell::Forked | Doorbell::Grown => None,
             };
             return match later {

@@ -140,6 +140,8 @@ pub struct Space {
     agent_gone: bool,
     /// When pages were last reported to be given up.
     given_up: Option<Instant>,
+    /// It has no agent, and has memory wiped in children, nobody knows where.
+    wipes_children: bool,
     /// What is not yet known of this forked child, until its program runs.
     newborn: Option<Newborn>,
     /// The beacon page: the agent's, or, before there is one in a forked child, the parent's, where
@@ -202,6 +204,7 @@ impl Space {
             agent_gone: false,
             agent_calls: false,
             given_up: None,
+            wipes_children: false,
             newborn: None,
             beacon: None,
             page_table: None,

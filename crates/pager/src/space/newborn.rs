@@ -101,14 +101,18 @@ impl Space {
 
     /// Where a child of this process may find pages wiped.
     pub(super) fn maybe_wiped_in_child(&self) -> Vec<PageRange> {
+        let anywhere = || vec![PageRange::of_addresses(0, ADDRESSES_END)];
         let Some(agent) = &self.agent else {
+            if self.wipes_children {
+                return anywhere();
+            }
             let newborn = self.newborn.as_ref();
             return newborn.map_or(Vec::new(), |newborn| newborn.maybe_wiped.clone());
         };
         let control = agent.slots.ring.control();
         let count = control.wiped_count.load(Ordering::Acquire) as usize;
         if count > control.wiped.len() {
-            return vec![PageRange::of_addresses(0, ADDRESSES_END)];
+            return anywhere();
         }
         // The process may have written anything there.
         let range = |entry: &[AtomicU64; 2]| {
