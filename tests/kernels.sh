@@ -37,7 +37,7 @@ MATRIX="
          trixie-calls   trixie     v2     2    max     1G     always     60      calls
          sid-calls      sid        v2     2    max     1G     always     60      calls
 "
-SHORT="  short          trixie     v2     2    Nehalem 512M   always     5       $ALL"
+SHORT="  short          trixie     v2     2    Nehalem 512M   always     6       $ALL"
 
 missing() { echo "SKIP kernels: not installed: $1 (apt-get install qemu-system-x86 busybox-static cpio e2fsprogs)"; exit 77; }
 [ -x "$BUILD/pleat" ] && [ -f "$BUILD/libpleat_agent.so" ] || { echo "$BUILD: no pleat here; make it first" >&2; exit 2; }
