@@ -2,7 +2,7 @@
 # make install    into PREFIX (default /usr/local), below DESTDIR if given
 # make demo       a real program at half the memory it needs, with and without pleat
 # make test       everything that CI runs
-# make kernels    kernels and machines in QEMU: three hours without hardware virtualization
+# make kernels    kernels and machines in QEMU: hours without hardware virtualization
 # make chaos      1,000 jobs that are killed, stopped and interrupted at random: an hour
 # make soak       what takes longer: half an hour of programs that check their memory, java and node with 300 MB
 
