@@ -2,9 +2,9 @@
 # pleat on kernels and machines that it was not made on: each row below is a guest that QEMU boots, with pleat and its tests on an
 # ext4 disk. What came of each check is a line, as it comes; a row that cannot be had is skipped by name. No root is needed, but
 # the network of apt, once (tests/kernels/fetch). Prints the table of docs/kernels.md at the end.
-#     tests/kernels.sh DIR_OF_BUILD [ROW...]        default: all but those named by their kernel alone; KERNEL-calls: that one too
+#     tests/kernels.sh DIR_OF_BUILD [ROW...]        default: all
 #     tests/kernels.sh DIR_OF_BUILD --short         the row that CI runs
-# For every row, instead of what the table has: CHECKS (doctor, limit, torture, more, fork, death, programs, mount, calls;
+# For every row, instead of what the table has: CHECKS (refused, doctor, limit, torture, fork, more, death, programs, mount, calls;
 # with commas),
 # CALLS (testers of tests/programs/calls, with commas), LIMIT_S (the seconds a guest may take), ACCEL (tcg,thread=multi),
 # APPEND (more for the kernel's command line). KERNELS is where kernels are kept (default: kernels in DIR_OF_BUILD).
