@@ -3,7 +3,7 @@
 # ext4 disk. What came of each check is a line, as it comes; a row that cannot be had is skipped by name. No root is needed, but
 # the network of apt, once (tests/kernels/fetch). Prints the table of docs/kernels.md at the end.
 #     tests/kernels.sh DIR_OF_BUILD [ROW...]        default: all
-#     tests/kernels.sh DIR_OF_BUILD --short         the row that CI runs
+#     tests/kernels.sh DIR_OF_BUILD --short         one row, meant for CI
 # For every row, instead of what the table has: CHECKS (refused, doctor, limit, torture, fork, more, death, programs, mount, calls;
 # with commas),
 # CALLS (testers of tests/programs/calls, with commas), LIMIT_S (the seconds a guest may take), ACCEL (tcg,thread=multi),
