@@ -97,6 +97,7 @@ call_tests! {
     children_that_share_memory_find_everything: "clonevm",
     children_that_share_memory_and_files_find_everything: "clonevmfiles",
     forks_by_the_system_call_are_followed: "rawfork",
+    what_an_unheard_child_has_wiped_is_wiped: "rawwiped",
     forks_without_handlers_are_followed: "underfork",
     many_children_find_everything: "forkpress",
     children_of_children_find_everything: "nestfork",

@@ -27,8 +27,8 @@
     X(futex) X(futexpi) X(robust) X(altstack) X(sigstack) X(threads) X(thrdjoin) X(threadchurn)       \
     X(itimer) X(rawexit) X(lastthread)                                                    \
     /* processes.c */                                                                     \
-    X(vfork) X(clonevm) X(clonevmfiles) X(rawfork) X(underfork) X(forkpress) X(nestfork)  \
-    X(bornmaps) X(execthread) X(daemonize) X(coredump) X(ptracepeek)                      \
+    X(vfork) X(clonevm) X(clonevmfiles) X(rawfork) X(rawwiped) X(underfork) X(forkpress)     \
+    X(nestfork) X(bornmaps) X(execthread) X(daemonize) X(coredump) X(ptracepeek)                      \
     /* rights.c */                                                                        \
     X(setuid) X(setuidearly) X(seteuid) X(nodump) X(nnp) X(seccompstrict) X(ownuffd)
 

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -75,6 +76,30 @@ static void fork_unheard(pid_t (*way)(void)) {
 
 void call_rawfork(void) {
     fork_unheard(raw_fork);
+}
+
+/* A child of which the C library's handlers do not hear, and memory that it has wiped in its own children. */
+void call_rawwiped(void) {
+    struct region r = away(1);
+    for (int i = 0; i < 3; i++) {
+        pid_t child = raw_fork();
+        must(child >= 0);
+        if (child == 0) {
+            must(madvise(page_at(r, PAGES / 2), PAGES / 2 * PAGE, MADV_WIPEONFORK) == 0);
+            pid_t grandchild = fork();
+            must(grandchild >= 0);
+            if (grandchild == 0) {
+                expect_pages(r.base, 0, PAGES / 2, 1, "kept in the child's child");
+                expect_zeros(page_at(r, PAGES / 2), PAGES / 2, "wiped in the child's child");
+                _exit(0);
+            }
+            reap(grandchild, "the child's child");
+            expect(r, 1, "in the child");
+            syscall(SYS_exit_group, 0);
+        }
+        reap(child, "the child");
+    }
+    expect(r, 1, "in the parent");
 }
 
 #if __GLIBC_PREREQ(2, 34)
