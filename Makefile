@@ -4,6 +4,8 @@
 # make test       everything that CI runs
 # make kernels    kernels and machines in QEMU: hours without hardware virtualization
 # make chaos      1,000 jobs that are killed, stopped and interrupted at random: an hour
+# make sim-pager  the pager's protocol on a simulated machine: 100 million steps
+# make net        faults put back into the pager, each of which the simulation must find
 # make soak       what takes longer: half an hour of programs that check their memory, java and node with 300 MB
 
 PREFIX ?= /usr/local
@@ -11,7 +13,7 @@ CARGO ?= cargo
 CC ?= cc
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: build install uninstall demo test lint unit fuzz e2e chaos chaos-short soak soak-short kernels kernels-short tools fuzz-tools clean
+.PHONY: build install uninstall demo test lint unit fuzz e2e chaos chaos-short sim-pager net soak soak-short kernels kernels-short tools fuzz-tools clean
 
 build: tools
 	$(CARGO) build --release
@@ -78,6 +80,17 @@ chaos: build
 chaos-short: build
 	tests/counted chaos sh -c 'command -v python3 >/dev/null || { echo "SKIP chaos: not installed: python3"; exit 77; }; \
 	  exec tests/chaos.py $(RELEASE) --rounds 42'
+
+# The pager's protocol on a simulated machine (crates/pager/src/simulation), from a seed on; `make unit` plays a million steps.
+# With debug assertions.
+SIM_STEPS ?= 100000000
+SIM_SEED ?= 1
+sim-pager: tools
+	PLEAT_SIM_STEPS=$(SIM_STEPS) PLEAT_SIM_SEED=$(SIM_SEED) $(CARGO) test -p pleat-pager --lib simulation::tests::what -- --nocapture
+
+# Faults that were there once, or could be, put back one by one: the simulation must find each.
+net: tools
+	CARGO="$(CARGO)" tests/net.sh
 
 # On kernels and machines that this one is not (docs/kernels.md).
 kernels: build

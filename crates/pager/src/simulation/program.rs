@@ -195,6 +195,14 @@ impl Program {
         }
     }
 
+    /// Before a fork, as `agent/src/area.rs` does: the agent may not have heard yet that it is followed.
+    fn light_if_followed(&self) {
+        with(|world| {
+            let process = world.processes.get_mut(&self.pid).expect("it lives");
+            process.is_lit |= process.slots.is_some();
+        });
+    }
+
     /// Rings a doorbell, as `agent/src/area.rs` does.
     fn ring(&self, doorbell: Doorbell) {
         let (pid, kind) = (self.pid, doorbell as usize);
@@ -515,11 +523,12 @@ impl Program {
             return;
         }
         if is_announced {
+            self.light_if_followed();
             self.ring(Doorbell::Fork);
         }
         step();
         let (mm, pid) = (self.mm, self.pid);
-        let Some((child, event)) = with(|world| {
+        let Some((process, event)) = with(|world| {
             if !world.doubtful[mm].is_empty() {
                 world.forking -= 1;
                 return None;
@@ -535,20 +544,8 @@ impl Program {
             world.truth[child] = truth.map(|(page, content)| (*page, *content)).collect();
             world.forking -= 1;
             world.unborn.push((pid, child));
-            let is_followed = world.kernel.is_followed(mm, 0, Page::MAX);
-            let event = Event::Fork { child };
-            world.note(|| format!("process {pid} forks mm {child}, announced: {is_announced}"));
-            Some((child, is_followed.then(|| world.kernel.announce(mm, event))))
-        }) else {
-            if is_announced {
-                self.ring(Doorbell::Forked);
-            }
-            return;
-        };
-        self.hear(event);
-        let child = with(|world| {
-            world.unborn.retain(|(_, mm)| *mm != child);
-            let id = world.id();
+            let is_followed = world.kernel.is_followed(child, 0, Page::MAX);
+            // Its variables are a copy as well.
             let parent = &world.processes[&pid];
             let process = Process {
                 mm: child,
@@ -559,7 +556,30 @@ impl Program {
                 socket: usize::MAX,
                 ..Process::default()
             };
+            let event = Event::Fork { child };
+            world.note(|| format!("process {pid} forks mm {child}, announced: {is_announced}"));
+            let event = is_followed.then(|| world.kernel.announce(mm, event));
+            // A second userfaultfd of the same memory is not played.
+            let is_managed = event.is_some() && !process.is_lit;
+            let process = Process {
+                is_managed,
+                ..process
+            };
+            Some((process, event))
+        }) else {
+            if is_announced {
+                self.ring(Doorbell::Forked);
+            }
+            return;
+        };
+        self.hear(event);
+        let child = with(|world| {
+            world.unborn.retain(|(_, mm)| *mm != process.mm);
+            let id = world.id();
             world.processes.insert(id, process);
+            if world.processes[&pid].is_tainted {
+                world.taint(id);
+            }
             id
         });
         note(|| format!("process {child} is born"));

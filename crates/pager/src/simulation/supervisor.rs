@@ -24,9 +24,8 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Pages of the budget: so many parts of all that is touched, of so many, and some for children of forks.
-const BUDGET_PARTS: (u64, u64) = (5, 10);
-const BUDGET_MORE: u64 = 64;
+/// Pages of the budget: so many parts of all that is touched, of so many, and what doorbells may come to.
+const BUDGET_PARTS: (u64, u64) = (4, 10);
 /// Pages filled at once, at most.
 const RUN_MAX: u32 = 16;
 /// Frames of a ring.
@@ -61,7 +60,8 @@ fn shared() -> Shared {
         let pressed = pages * processes + has(Trouble::Fork) * children;
         // Of a child that was forked past the C library nothing can be taken.
         let kept = has(Trouble::RawFork) * children;
-        pressed * BUDGET_PARTS.0 / BUDGET_PARTS.1 + kept + BUDGET_MORE
+        let doorbells = (processes + program::PROCESSES_MORE) * agent::BEACON_PAGES;
+        pressed * BUDGET_PARTS.0 / BUDGET_PARTS.1 + kept + doorbells
     });
     let budget_bytes = budget_pages * PAGE_SIZE as u64;
     let settings = Settings {
@@ -156,8 +156,17 @@ impl Supervisor {
             let mut engine = self.shared.engine();
             let counters = engine.counters();
             let tables = counters.store_metadata_bytes + counters.engine_metadata_bytes;
+            note(|| {
+                format!(
+                    "{frames} frames in use, {} resident, {} staged, {} stuck, {} KiB compressed, {tables} of tables, {} free",
+                    counters.resident_pages,
+                    counters.staged_pages,
+                    engine.stuck_pages(),
+                    counters.store_frames_bytes >> 10,
+                    engine.free_bytes(),
+                )
+            });
             // A budget that is all pages: tables are not what is tried here.
-            let _ = tables;
             engine.measured(frames * PAGE_SIZE as u64 + counters.store_frames_bytes);
         }
         reclaim::kick(&self.shared);

@@ -128,6 +128,7 @@ impl Space {
         self.origins.copy(from, to, len);
         self.views.copy(from, to, len);
         let (from, to) = (PageNo::of_address(from), PageNo::of_address(to));
+        self.move_wiped(PageRange::new(from, pages), to);
         self.shared.engine().remap(self.link.id, from, to, pages);
     }
 

@@ -140,6 +140,7 @@ impl Space {
         space.newborn = Some(Newborn { maybe_wiped });
         lock(&space.link.take).hold(self.now());
         space.beacon = self.beacon;
+        space.moved_wiped = self.moved_wiped.clone();
         space.origins = self.origins.clone();
         space.views = self.views.clone();
         for file in space.views.files() {

@@ -61,7 +61,7 @@ use origins::Origins;
 use pleat_backing::Fingerprint;
 use pleat_engine::{FillPlan, BLOCK_PAGES};
 use pleat_sys::process::readable;
-use pleat_types::{PageNo, PAGE_SIZE};
+use pleat_types::{PageNo, PageRange, PAGE_SIZE};
 use pleat_wire::uffd::Message;
 use reads::Reads;
 use shut_in::Stopped;
@@ -142,6 +142,8 @@ pub struct Space {
     given_up: Option<Instant>,
     /// It has no agent, and has memory wiped in children, nobody knows where.
     wipes_children: bool,
+    /// Where memory that children may find wiped was moved to.
+    moved_wiped: Vec<PageRange>,
     /// What is not yet known of this forked child, until its program runs.
     newborn: Option<Newborn>,
     /// The beacon page: the agent's, or, before there is one in a forked child, the parent's, where
@@ -205,6 +207,7 @@ impl Space {
             agent_calls: false,
             given_up: None,
             wipes_children: false,
+            moved_wiped: Vec::new(),
             newborn: None,
             beacon: None,
             page_table: None,

@@ -14,7 +14,8 @@ use super::faults::{Fault, Later};
 use super::{Ended, Space};
 use pleat_sys::procfs::Mapping;
 use pleat_sys::uffd::FillError;
-use pleat_types::{PageRange, PAGE_SIZE};
+use pleat_types::{PageNo, PageRange, PAGE_SIZE};
+use pleat_wire::control::WIPED_MAX;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -101,6 +102,13 @@ impl Space {
 
     /// Where a child of this process may find pages wiped.
     pub(super) fn maybe_wiped_in_child(&self) -> Vec<PageRange> {
+        let mut wiped = self.advised_wiped();
+        wiped.extend(&self.moved_wiped);
+        wiped
+    }
+
+    /// Where it has said so, or a parent has.
+    fn advised_wiped(&self) -> Vec<PageRange> {
         let anywhere = || vec![PageRange::of_addresses(0, ADDRESSES_END)];
         let Some(agent) = &self.agent else {
             if self.wipes_children {
@@ -124,6 +132,27 @@ impl Space {
             )
         };
         control.wiped.iter().take(count).map(range).collect()
+    }
+
+    /// What may be wiped in children stays so when it is moved. The agent's library has noted where it was when that was said.
+    pub(super) fn move_wiped(&mut self, from: PageRange, to: PageNo) {
+        for range in self.maybe_wiped_in_child() {
+            let (start, end) = (range.start.max(from.start), range.end.min(from.end));
+            if start >= end {
+                continue;
+            }
+            let moved = PageRange::new(PageNo(to.0 + start.0 - from.start.0), end.0 - start.0);
+            let is_known = |known: &PageRange| known.start <= moved.start && moved.end <= known.end;
+            if !self.moved_wiped.iter().any(is_known) {
+                self.moved_wiped.push(moved);
+            }
+            if let Some(newborn) = &mut self.newborn {
+                newborn.maybe_wiped.push(moved);
+            }
+        }
+        if self.moved_wiped.len() > WIPED_MAX {
+            self.moved_wiped = vec![PageRange::of_addresses(0, ADDRESSES_END)];
+        }
     }
 
     /// Whether pages beside a fault may be brought along: they may be wiped, if this child has not been looked at.
