@@ -486,8 +486,8 @@ impl Program {
                 let used = &slots.ring.control().guards_used;
                 used.store(1, std::sync::atomic::Ordering::Release);
             }
+            // Who touches them meanwhile may have done so before.
             world.doubt(self.mm, start, end);
-            world.forget_truth(self.mm, start, end);
             process_is_lit(world, self.pid)
         });
         install();
