@@ -270,7 +270,7 @@ pub fn run(shared: &Arc<Shared>) {
     while !shared.is_over() {
         shared.silence.keep();
         press.let_learn(shared);
-        let faults = match shared.has_two_cpus {
+        let faults = match shared.cpus == 2 {
             true => shared.meters.faults.get(),
             false => 0,
         };
