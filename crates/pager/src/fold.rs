@@ -12,6 +12,7 @@ use pleat_codec::{Folded, Folder};
 use pleat_engine::{ColdPage, FillItem};
 use pleat_sys::process::give_back_free_memory;
 use pleat_types::{Page, PAGE_SIZE};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -92,20 +93,17 @@ impl Press {
         let took = self.fold_all(shared);
         let mut clock = shared.stopwatch();
         shared.meters.fold_us.add(took.as_micros() as u64);
-        for ((job, result), bytes) in self.jobs.iter().zip(&self.results).zip(&self.bytes) {
-            // A hold for each page: a fault may be waiting.
+        let (count, at_once) = (self.jobs.len(), shared.pages_a_hold());
+        for first in (0..count).step_by(at_once) {
+            let some = first..count.min(first + at_once);
             let mut engine = shared.engine();
-            let len = match result {
-                Folded::Same(_) => 0,
-                Folded::Bytes { len, .. } => *len,
-            };
-            engine.folded(job.body, *result, &bytes[..len]);
-            drop(engine);
-            clock.lap(EvictionPart::Store);
-            if let Some(recorder) = &shared.recorder {
-                let (space, page) = job.page;
-                recorder.folded(space, page, len as u16);
+            for nth in some.clone() {
+                let (job, result) = (&self.jobs[nth], &self.results[nth]);
+                engine.folded(job.body, *result, &self.bytes[nth][..len(result)]);
             }
+            drop(engine);
+            clock.lap_each(EvictionPart::Store, some.len());
+            self.record(shared, some);
         }
         let (write, release) = {
             let mut engine = shared.engine();
@@ -125,6 +123,17 @@ impl Press {
 }
 
 impl Press {
+    /// These pages have become so long.
+    fn record(&self, shared: &Shared, some: Range<usize>) {
+        let Some(recorder) = &shared.recorder else {
+            return;
+        };
+        for (job, result) in self.jobs[some.clone()].iter().zip(&self.results[some]) {
+            let (space, page) = job.page;
+            recorder.folded(space, page, len(result) as u16);
+        }
+    }
+
     /// Folds what there is to fold; how long that took.
     fn fold_all(&mut self, shared: &Shared) -> Duration {
         let mut took = Duration::ZERO;
@@ -200,16 +209,20 @@ impl Press {
         let bytes = &mut self.bytes[0];
         match self.folder.refold(self.cold.codec, &self.cold.bytes, bytes) {
             Ok(result) => {
-                let len = match result {
-                    Folded::Same(_) => 0,
-                    Folded::Bytes { len, .. } => len,
-                };
                 let mut engine = shared.engine();
-                engine.recompressed(&self.cold, result, &bytes[..len]);
+                engine.recompressed(&self.cold, result, &bytes[..len(&result)]);
             }
             Err(error) => shared.fail(damaged(&error.to_string())),
         }
         true
+    }
+}
+
+/// Bytes that a folded page has of its own.
+fn len(folded: &Folded) -> usize {
+    match *folded {
+        Folded::Same(_) => 0,
+        Folded::Bytes { len, .. } => len,
     }
 }
 
