@@ -1,7 +1,7 @@
 //! Folding: compressing staged pages into the store, away from the program's threads. A folding thread that is awake
 //! helps to answer faults as well (`parallel.rs`).
 
-use crate::folds::FoldJob;
+use crate::folds::{FoldJob, BATCH};
 use crate::parallel::{help, Buffers, Tools};
 use crate::profile::{EvictionPart, FaultClock};
 use crate::reclaim;
@@ -16,9 +16,6 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Pages folded between two holds of the engine's lock.
-const BATCH: usize = 8;
 
 /// How long what learning took stays counted: every thread makes its own tables of what was learnt.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -72,16 +69,15 @@ impl Press {
         }
     }
 
-    /// Takes part in answering faults, if there are any to share.
-    pub(crate) fn help(&mut self, shared: &Shared) {
-        if shared.batches.is_any() {
-            help(&mut Tools {
+    /// Takes part in answering faults, if there are any to share. Answers whether it has answered some.
+    pub(crate) fn help(&mut self, shared: &Shared) -> bool {
+        shared.batches.is_any()
+            && help(&mut Tools {
                 shared,
                 folder: &mut self.folder,
                 buffers: &mut self.buffers,
                 clock: &mut self.clock,
-            });
-        }
+            })
     }
 
     /// Folds one batch; with `wait`, waits that long for it. Answers whether there was one.
@@ -280,6 +276,7 @@ pub fn damaged(what: &str) -> String {
 pub fn run(shared: &Arc<Shared>) {
     let mut press = Press::new(shared);
     let mut vigil = shared.claim_spinning().then(|| Vigil::new(Instant::now()));
+    let mut watches = false;
     while !shared.is_over() {
         shared.silence.keep();
         press.let_learn(shared);
@@ -290,9 +287,12 @@ pub fn run(shared: &Arc<Shared>) {
         let now = Instant::now();
         let stays = |vigil: &mut Vigil| vigil.stays(now, faults) && !shared.crowd.is_there(now);
         let waits = !vigil.as_mut().is_some_and(stays);
-        if vigil.is_some() {
-            shared.folds.watch(!waits);
+        match waits {
+            true if watches => shared.folds.look_away(),
+            false if !watches => shared.folds.watch(),
+            _ => {}
         }
+        watches = !waits;
         if press.work(shared, waits.then_some(SLEEP)) {
             reclaim::kick(shared);
             if let Some(vigil) = &mut vigil {
@@ -301,9 +301,11 @@ pub fn run(shared: &Arc<Shared>) {
         } else if waits && shared.recompress {
             // Nothing was folded for half a second: there is time.
             while shared.folds.is_empty() && !shared.is_over() && press.recompress(shared) {}
-        } else if let (false, Some(vigil)) = (waits, &vigil) {
+        } else if let (false, Some(vigil)) = (waits, &mut vigil) {
             vigil.wait(|| shared.batches.is_any());
-            press.help(shared);
+            if press.help(shared) {
+                vigil.worked(Instant::now());
+            }
         }
     }
 }

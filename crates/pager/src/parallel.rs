@@ -240,16 +240,18 @@ impl EndedBatch {
     }
 }
 
-/// A thread that is awake takes part in a batch, if there is one.
-pub fn help(tools: &mut Tools<'_>) {
-    if let Some(batch) = tools.shared.batches.find() {
-        let answered = batch.work(tools);
-        tools.shared.meters.helped_faults.add(answered);
-        let machine = &tools.shared.machine;
-        if machine.join(HELPER_LOOKS, false, &|| batch.is_ended()) {
-            batch.settle(tools);
-        }
+/// A thread that is awake takes part in a batch, if there is one. Answers whether it has answered faults.
+pub fn help(tools: &mut Tools<'_>) -> bool {
+    let Some(batch) = tools.shared.batches.find() else {
+        return false;
+    };
+    let answered = batch.work(tools);
+    tools.shared.meters.helped_faults.add(answered);
+    let machine = &tools.shared.machine;
+    if machine.join(HELPER_LOOKS, false, &|| batch.is_ended()) {
+        batch.settle(tools);
     }
+    answered > 0
 }
 
 /// Buffers for answering faults.

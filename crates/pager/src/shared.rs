@@ -25,7 +25,7 @@ use pleat_wire::message::Token;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -35,8 +35,8 @@ pub struct Shared {
     engine: EngineLock<Engine>,
     /// Clock, threads and processes.
     pub machine: Arc<dyn Machine>,
-    /// Whether a folding thread may spin: the first that asks, where there are CPUs enough.
-    pub may_spin: AtomicBool,
+    /// So many more folding threads may spin: the first that ask, where there are CPUs enough.
+    may_spin: AtomicUsize,
     /// CPUs that there are. With one, nobody gains by looking for what another thread does; with two, a program's thread
     /// and one of ours leave none idle.
     pub cpus: usize,
@@ -86,7 +86,7 @@ pub struct Shared {
     /// What is counted outside the engine.
     pub meters: Meters,
     /// Space threads that wait for memory.
-    pub starving: AtomicU64,
+    pub starving: Arc<AtomicU64>,
     /// What last went wrong with the swap file.
     pub swap_error: Mutex<Option<String>>,
     /// Why the job must be ended, once there is a reason.
@@ -109,6 +109,12 @@ pub(crate) fn cpus() -> usize {
 
 /// Messages that wait to be said.
 const NEWS_MAX: usize = 16;
+
+/// Folding threads that may stay awake to help where there are so many CPUs. More of them would hand each other the
+/// few pages that there are.
+fn spinning_helpers(cpus: usize) -> usize {
+    (cpus / 4).max(1)
+}
 
 /// Pages that the engine hears of with one hold of its lock, where there are more than two CPUs: about 4 us.
 const PAGES_A_HOLD: usize = 4;
@@ -149,10 +155,11 @@ impl Shared {
         let cpus = cpus();
         let spins = cpus > 1 && parts.has_spare_cpu;
         let now = machine.now();
+        let starving = Arc::new(AtomicU64::new(0));
         Ok(Shared {
             engine: EngineLock::new(parts.engine, cpus),
             machine,
-            may_spin: AtomicBool::new(spins),
+            may_spin: AtomicUsize::new(if spins { spinning_helpers(cpus) } else { 0 }),
             cpus,
             crowd: Crowd::new(now),
             silence: Silence::new(now),
@@ -163,7 +170,7 @@ impl Shared {
             recompress: parts.recompress,
             set_aside_bytes: AtomicU64::new(0),
             is_set_aside: AtomicBool::new(false),
-            folds: Folds::new(parts.profile.clone()),
+            folds: Folds::new(cpus, starving.clone(), parts.profile.clone()),
             profile: parts.profile,
             batches: FaultBatches::default(),
             readers: Readers::default(),
@@ -176,7 +183,7 @@ impl Shared {
             news: Mutex::new(Vec::new()),
             rings: Rings::default(),
             meters: Meters::default(),
-            starving: AtomicU64::new(0),
+            starving,
             swap_error: Mutex::new(None),
             failure: Mutex::new(None),
             main_bell: Bell::new()?,
@@ -211,9 +218,13 @@ impl Shared {
         }
     }
 
-    /// Makes the calling folding thread the one that spins, if there is none yet.
+    /// Makes the calling folding thread one of those that spin, if there are not enough yet.
     pub fn claim_spinning(&self) -> bool {
-        self.may_spin.swap(false, Ordering::AcqRel)
+        let more = |left: usize| left.checked_sub(1);
+        let claimed = self
+            .may_spin
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        claimed.is_ok()
     }
 
     /// Notes that the job cannot go on, and why; the first reason counts.
