@@ -112,7 +112,7 @@ const NEWS_MAX: usize = 16;
 
 /// Folding threads that may stay awake to help where there are so many CPUs. More of them would hand each other the
 /// few pages that there are.
-fn spinning_helpers(cpus: usize) -> usize {
+pub(crate) fn spinning_helpers(cpus: usize) -> usize {
     (cpus / 4).max(1)
 }
 
@@ -161,7 +161,7 @@ impl Shared {
             machine,
             may_spin: AtomicUsize::new(if spins { spinning_helpers(cpus) } else { 0 }),
             cpus,
-            crowd: Crowd::new(now),
+            crowd: Crowd::new(now, (cpus, spinning_helpers(cpus))),
             silence: Silence::new(now),
             swap: parts.swap,
             codec: parts.codec,
