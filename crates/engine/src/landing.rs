@@ -70,7 +70,7 @@ impl Landing {
             bytes: 0,
             max_bytes,
             stamp: 0,
-            streams: Streams::new(u64::from(cluster_bytes / SLACK_PART)),
+            streams: Streams::new(cluster_bytes / SLACK_PART),
             used: Share::default(),
             passed: 0,
             ahead_used: 0,

@@ -1,7 +1,7 @@
 //! Folding: compressing staged pages into the store, away from the program's threads. A folding thread that is awake
 //! helps to answer faults as well (`parallel.rs`).
 
-use crate::folds::FoldJob;
+use crate::folds::{FoldJob, BATCH};
 use crate::parallel::{help, Buffers, Tools};
 use crate::profile::{EvictionPart, FaultClock};
 use crate::reclaim;
@@ -12,12 +12,10 @@ use pleat_codec::{Folded, Folder};
 use pleat_engine::{CacheFull, ColdPage, FillItem};
 use pleat_sys::process::give_back_free_memory;
 use pleat_types::{Page, PAGE_SIZE};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Pages folded between two holds of the engine's lock.
-const BATCH: usize = 8;
 
 /// How long what learning took stays counted: every thread makes its own tables of what was learnt.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -74,16 +72,15 @@ impl Press {
         }
     }
 
-    /// Takes part in answering faults, if there are any to share.
-    pub(crate) fn help(&mut self, shared: &Shared) {
-        if shared.batches.is_any() {
-            help(&mut Tools {
+    /// Takes part in answering faults, if there are any to share. Answers whether it has answered some.
+    pub(crate) fn help(&mut self, shared: &Shared) -> bool {
+        shared.batches.is_any()
+            && help(&mut Tools {
                 shared,
                 folder: &mut self.folder,
                 buffers: &mut self.buffers,
                 clock: &mut self.clock,
-            });
-        }
+            })
     }
 
     /// Folds one batch; with `wait`, waits that long for it. Answers whether there was one.
@@ -120,27 +117,34 @@ impl Press {
     /// Puts what was folded into the store.
     fn store_all(&self, shared: &Shared) -> Result<(), CacheFull> {
         let mut clock = shared.stopwatch();
-        for ((job, result), bytes) in self.jobs.iter().zip(&self.results).zip(&self.bytes) {
-            // A hold for each page: a fault may be waiting.
+        let (count, at_once) = (self.jobs.len(), shared.pages_a_hold());
+        for first in (0..count).step_by(at_once) {
+            let some = first..count.min(first + at_once);
             let mut engine = shared.engine();
-            let len = match result {
-                Folded::Same(_) => 0,
-                Folded::Bytes { len, .. } => *len,
-            };
-            let stored = engine.folded(job.body, *result, &bytes[..len]);
-            drop(engine);
-            stored?;
-            clock.lap(EvictionPart::Store);
-            if let Some(recorder) = &shared.recorder {
-                let (space, page) = job.page;
-                recorder.folded(space, page, len as u16);
+            for nth in some.clone() {
+                let (job, result) = (&self.jobs[nth], &self.results[nth]);
+                engine.folded(job.body, *result, &self.bytes[nth][..len(result)])?;
             }
+            drop(engine);
+            clock.lap_each(EvictionPart::Store, some.len());
+            self.record(shared, some);
         }
         Ok(())
     }
 }
 
 impl Press {
+    /// These pages have become so long.
+    fn record(&self, shared: &Shared, some: Range<usize>) {
+        let Some(recorder) = &shared.recorder else {
+            return;
+        };
+        for (job, result) in self.jobs[some.clone()].iter().zip(&self.results[some]) {
+            let (space, page) = job.page;
+            recorder.folded(space, page, len(result) as u16);
+        }
+    }
+
     /// Folds what there is to fold; how long that took.
     fn fold_all(&mut self, shared: &Shared) -> Duration {
         let mut took = Duration::ZERO;
@@ -216,16 +220,20 @@ impl Press {
         let bytes = &mut self.bytes[0];
         match self.folder.refold(self.cold.codec, &self.cold.bytes, bytes) {
             Ok(result) => {
-                let len = match result {
-                    Folded::Same(_) => 0,
-                    Folded::Bytes { len, .. } => len,
-                };
                 let mut engine = shared.engine();
-                engine.recompressed(&self.cold, result, &bytes[..len]);
+                engine.recompressed(&self.cold, result, &bytes[..len(&result)]);
             }
             Err(error) => shared.fail(damaged(&error.to_string())),
         }
         true
+    }
+}
+
+/// Bytes that a folded page has of its own.
+fn len(folded: &Folded) -> usize {
+    match *folded {
+        Folded::Same(_) => 0,
+        Folded::Bytes { len, .. } => len,
     }
 }
 
@@ -283,19 +291,23 @@ pub fn damaged(what: &str) -> String {
 pub fn run(shared: &Arc<Shared>) {
     let mut press = Press::new(shared);
     let mut vigil = shared.claim_spinning().then(|| Vigil::new(Instant::now()));
+    let mut watches = false;
     while !shared.is_over() {
         shared.silence.keep();
         press.let_learn(shared);
-        let faults = match shared.has_two_cpus {
+        let faults = match shared.cpus == 2 {
             true => shared.meters.faults.get(),
             false => 0,
         };
         let now = Instant::now();
         let stays = |vigil: &mut Vigil| vigil.stays(now, faults) && !shared.crowd.is_there(now);
         let waits = !vigil.as_mut().is_some_and(stays);
-        if vigil.is_some() {
-            shared.folds.watch(!waits);
+        match waits {
+            true if watches => shared.folds.look_away(),
+            false if !watches => shared.folds.watch(),
+            _ => {}
         }
+        watches = !waits;
         if press.work(shared, waits.then_some(SLEEP)) {
             reclaim::kick(shared);
             if let Some(vigil) = &mut vigil {
@@ -304,9 +316,11 @@ pub fn run(shared: &Arc<Shared>) {
         } else if waits && shared.recompress {
             // Nothing was folded for half a second: there is time.
             while shared.folds.is_empty() && !shared.is_over() && press.recompress(shared) {}
-        } else if let (false, Some(vigil)) = (waits, &vigil) {
+        } else if let (false, Some(vigil)) = (waits, &mut vigil) {
             vigil.wait(|| shared.batches.is_any());
-            press.help(shared);
+            if press.help(shared) {
+                vigil.worked(Instant::now());
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use pleat_codec::PageKind;
 use pleat_engine::BodyId;
 use pleat_types::{PageNo, SpaceId};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -33,22 +33,33 @@ pub struct Folds {
     /// With the time when they came, for a profile.
     queue: Mutex<VecDeque<(FoldJob, Option<Instant>)>>,
     filled: Condvar,
-    /// A worker stays awake and looks by itself.
-    is_watched: AtomicBool,
+    /// So many workers stay awake and look by themselves.
+    watchers: AtomicUsize,
+    cpus: usize,
+    /// Threads that wait for memory, which nobody has before pages are folded.
+    starving: Arc<AtomicU64>,
     profile: Option<Arc<Profile>>,
 }
 
-/// So many pages in the queue are too much for the worker that watches it. On two CPUs a second one works at
-/// the cost of the program.
-const BEHIND: usize = 192;
+/// A worker takes so many pages at once at most.
+pub const BATCH: usize = 8;
+/// So many pages in the queue are too much for the worker that watches it, on two CPUs: another works at the cost of the
+/// program.
+const BEHIND_ON_TWO_CPUS: usize = 192;
 
 impl Folds {
     /// An empty queue.
-    pub(crate) fn new(profile: Option<Arc<Profile>>) -> Folds {
+    pub(crate) fn new(
+        cpus: usize,
+        starving: Arc<AtomicU64>,
+        profile: Option<Arc<Profile>>,
+    ) -> Folds {
         Folds {
             queue: Mutex::default(),
             filled: Condvar::new(),
-            is_watched: AtomicBool::new(false),
+            watchers: AtomicUsize::new(0),
+            cpus,
+            starving,
             profile,
         }
     }
@@ -64,21 +75,28 @@ impl Folds {
         }
     }
 
-    /// Whether the calling worker stays awake from now on and looks for jobs, or may go to sleep.
-    pub fn watch(&self, stays: bool) {
+    /// The calling worker stays awake from now on and looks for jobs...
+    pub fn watch(&self) {
+        self.watchers.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// ... or may go to sleep again.
+    pub fn look_away(&self) {
         // Read with the queue's lock held, which the worker takes before it sleeps: what was put there
         // before is seen by the worker, and after that somebody is woken.
-        self.is_watched.store(stays, Ordering::Release);
+        self.watchers.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Whether a worker stays awake.
     pub fn is_watched(&self) -> bool {
-        self.is_watched.load(Ordering::Acquire)
+        self.watchers.load(Ordering::Acquire) > 0
     }
 
-    /// There are so many jobs: wakes a worker, unless one is awake that can do them.
+    /// There are so many jobs: wakes a worker, unless as many are awake as can do them.
     fn call_worker(&self, jobs: usize) {
-        if jobs >= BEHIND || !self.is_watched() {
+        let watchers = self.watchers.load(Ordering::Acquire);
+        let is_starving = self.starving.load(Ordering::Relaxed) > 0;
+        if jobs >= too_many(self.cpus, watchers, is_starving) {
             self.filled.notify_one();
         }
     }
@@ -110,6 +128,35 @@ impl Folds {
         // The first worker is busy from here on: the rest is for another.
         if !queue.is_empty() {
             self.call_worker(queue.len());
+        }
+    }
+}
+
+/// So many jobs are too much for the workers that are awake.
+fn too_many(cpus: usize, watchers: usize, is_starving: bool) -> usize {
+    match watchers {
+        0 => 1,
+        _ if cpus <= 2 => BEHIND_ON_TWO_CPUS,
+        // Somebody has no memory before pages are folded.
+        _ if is_starving => 1,
+        // What is left when each has taken a batch waits for longer than it takes to wake another.
+        _ => BATCH * (watchers + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_worker_is_woken_when_those_awake_have_a_batch_each_and_one_is_left() {
+        assert_eq!(too_many(16, 0, false), 1, "nobody is awake");
+        assert_eq!(too_many(16, 1, false), 2 * BATCH);
+        assert_eq!(too_many(16, 4, false), 5 * BATCH);
+        assert_eq!(too_many(16, 4, true), 1, "a program waits for memory");
+        for is_starving in [false, true] {
+            assert_eq!(too_many(2, 1, is_starving), BEHIND_ON_TWO_CPUS);
+            assert_eq!(too_many(1, 0, is_starving), 1);
         }
     }
 }

@@ -223,7 +223,8 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     let own_group = OwnGroup::make(job.own_cgroup, job.budget_bytes).map_err(no_own_group)?;
     let before = Before {
         inherited,
-        oom_score: OomScore::lower(),
+        // Where it fails, `pleat doctor` says why.
+        oom_score: OomScore::lower().ok().flatten(),
     };
     // Before any thread: these are forked from this process.
     let helpers = companions.iter_mut().map(|companion| companion.fork());

@@ -22,6 +22,7 @@ mod cgroup;
 mod collect;
 mod companion;
 mod crowd;
+mod engine_lock;
 mod files;
 mod fold;
 mod folds;

@@ -134,22 +134,24 @@ impl FaultBatch {
         }
         let began = tools.clock.now();
         let prints = std::mem::take(&mut *lock(&self.prints));
-        let (mut count, space) = (0, self.link.id);
-        for (fault, outcome) in self.faults.iter().zip(&self.outcomes) {
-            if outcome.load(Ordering::Relaxed) == Outcome::Left as u8 {
-                continue;
-            }
-            count += 1;
-            // A hold for each page: another space's fault may be waiting.
+        let space = self.link.id;
+        let all = self.faults.iter().zip(&self.outcomes);
+        let is_answered =
+            |outcome: &AtomicU8| outcome.load(Ordering::Relaxed) != Outcome::Left as u8;
+        let mut answered = all.filter(|(_, outcome)| is_answered(outcome)).peekable();
+        let (mut count, at_once) = (0, tools.shared.pages_a_hold());
+        while answered.peek().is_some() {
             let mut engine = tools.shared.engine();
-            let brings = engine.filled(space, PageRange::new(fault.page, 1));
-            let print = prints.iter().find(|(page, _)| *page == fault.page);
-            if let Some((page, print)) = print {
-                engine.remember(space, *page, *print);
-            }
-            drop(engine);
-            if brings {
-                outcome.store(Outcome::FilledBringing as u8, Ordering::Relaxed);
+            for (fault, outcome) in answered.by_ref().take(at_once) {
+                count += 1;
+                let brings = engine.filled(space, PageRange::new(fault.page, 1));
+                let print = prints.iter().find(|(page, _)| *page == fault.page);
+                if let Some((page, print)) = print {
+                    engine.remember(space, *page, *print);
+                }
+                if brings {
+                    outcome.store(Outcome::FilledBringing as u8, Ordering::Relaxed);
+                }
             }
         }
         tools.clock.settled(began, count);
@@ -238,16 +240,18 @@ impl EndedBatch {
     }
 }
 
-/// A thread that is awake takes part in a batch, if there is one.
-pub fn help(tools: &mut Tools<'_>) {
-    if let Some(batch) = tools.shared.batches.find() {
-        let answered = batch.work(tools);
-        tools.shared.meters.helped_faults.add(answered);
-        let machine = &tools.shared.machine;
-        if machine.join(HELPER_LOOKS, false, &|| batch.is_ended()) {
-            batch.settle(tools);
-        }
+/// A thread that is awake takes part in a batch, if there is one. Answers whether it has answered faults.
+pub fn help(tools: &mut Tools<'_>) -> bool {
+    let Some(batch) = tools.shared.batches.find() else {
+        return false;
+    };
+    let answered = batch.work(tools);
+    tools.shared.meters.helped_faults.add(answered);
+    let machine = &tools.shared.machine;
+    if machine.join(HELPER_LOOKS, false, &|| batch.is_ended()) {
+        batch.settle(tools);
     }
+    answered > 0
 }
 
 /// Buffers for answering faults.

@@ -4,6 +4,7 @@
 //! `links`, then a link's `take`, then `engine`, then a ring's free list; the recorder's by itself.
 
 use crate::crowd::Crowd;
+use crate::engine_lock::{EngineLock, Held};
 use crate::files::Readers;
 use crate::folds::Folds;
 pub use crate::link::{AgentLink, Link};
@@ -24,26 +25,25 @@ use pleat_wire::message::Token;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Everything the threads of one job share.
 pub struct Shared {
     /// The page cache; taken by [`Shared::engine`].
-    pub engine: Mutex<Engine>,
+    engine: EngineLock<Engine>,
     /// Clock, threads and processes.
     pub machine: Arc<dyn Machine>,
-    /// Whether a folding thread may spin: the first that asks, where there are CPUs enough.
-    pub may_spin: AtomicBool,
-    /// Whether a program's thread and one of ours are enough to leave no CPU idle.
-    pub has_two_cpus: bool,
+    /// So many more folding threads may spin: the first that ask, where there are CPUs enough.
+    may_spin: AtomicUsize,
+    /// CPUs that there are. With one, nobody gains by looking for what another thread does; with two, a program's thread
+    /// and one of ours leave none idle.
+    pub cpus: usize,
     /// Where its threads run.
     pub crowd: Crowd,
     /// Kept while the swap file is late.
     pub silence: Silence,
-    /// How long to look for a lock before sleeping; 0 with one CPU.
-    pub spins: u32,
     /// The swap file, if there is one.
     pub swap: Option<SwapStore>,
     /// Which codec folds which page.
@@ -86,7 +86,7 @@ pub struct Shared {
     /// What is counted outside the engine.
     pub meters: Meters,
     /// Space threads that wait for memory.
-    pub starving: AtomicU64,
+    pub starving: Arc<AtomicU64>,
     /// What last went wrong with the swap file.
     pub swap_error: Mutex<Option<String>>,
     /// Why the job must be ended, once there is a reason.
@@ -107,12 +107,17 @@ pub(crate) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// How often a thread looks again for the engine's lock before it sleeps: holds last microseconds,
-/// and being woken costs tens of them where CPUs are virtual.
-const SPINS: u32 = 4000;
-
 /// Messages that wait to be said.
 const NEWS_MAX: usize = 16;
+
+/// Folding threads that may stay awake to help where there are so many CPUs. More of them would hand each other the
+/// few pages that there are.
+pub(crate) fn spinning_helpers(cpus: usize) -> usize {
+    (cpus / 4).max(1)
+}
+
+/// Pages that the engine hears of with one hold of its lock, where there are more than two CPUs: about 4 us.
+const PAGES_A_HOLD: usize = 4;
 
 /// Rounds of waiting that are enough for another thread to get a lock that was let go.
 const PAUSE: u32 = 20;
@@ -147,24 +152,25 @@ impl Shared {
 
     /// The same, on another machine than this.
     pub(crate) fn on(machine: Arc<dyn Machine>, parts: Parts) -> io::Result<Shared> {
-        let spins = Shared::spins_here();
+        let cpus = cpus();
+        let spins = cpus > 1 && parts.has_spare_cpu;
         let now = machine.now();
+        let starving = Arc::new(AtomicU64::new(0));
         Ok(Shared {
-            engine: Mutex::new(parts.engine),
+            engine: EngineLock::new(parts.engine, cpus),
             machine,
-            may_spin: AtomicBool::new(spins > 0 && parts.has_spare_cpu),
-            has_two_cpus: cpus() == 2,
-            crowd: Crowd::new(now),
+            may_spin: AtomicUsize::new(if spins { spinning_helpers(cpus) } else { 0 }),
+            cpus,
+            crowd: Crowd::new(now, (cpus, spinning_helpers(cpus))),
             silence: Silence::new(now),
-            spins,
             swap: parts.swap,
             codec: parts.codec,
-            pace: Pace::new(spins > 0 && parts.has_spare_cpu, now),
+            pace: Pace::new(spins, now),
             recorder: parts.recorder,
             recompress: parts.recompress,
             set_aside_bytes: AtomicU64::new(0),
             is_set_aside: AtomicBool::new(false),
-            folds: Folds::new(parts.profile.clone()),
+            folds: Folds::new(cpus, starving.clone(), parts.profile.clone()),
             profile: parts.profile,
             batches: FaultBatches::default(),
             readers: Readers::default(),
@@ -177,7 +183,7 @@ impl Shared {
             news: Mutex::new(Vec::new()),
             rings: Rings::default(),
             meters: Meters::default(),
-            starving: AtomicU64::new(0),
+            starving,
             swap_error: Mutex::new(None),
             failure: Mutex::new(None),
             main_bell: Bell::new()?,
@@ -191,36 +197,34 @@ impl Shared {
     }
 
     /// The engine, locked.
-    pub fn engine(&self) -> MutexGuard<'_, Engine> {
-        for _ in 0..self.spins {
-            match self.engine.try_lock() {
-                Ok(guard) => return guard,
-                Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
-            }
+    pub fn engine(&self) -> Held<'_, Engine> {
+        self.engine.lock()
+    }
+
+    /// How many pages to tell the engine of with one hold of its lock. A fault may be waiting meanwhile; but to pass the
+    /// lock to another CPU takes about as long as one page, and on many CPUs others wait at each hand-over.
+    pub fn pages_a_hold(&self) -> usize {
+        match self.cpus {
+            0..=2 => 1,
+            _ => PAGES_A_HOLD,
         }
-        lock(&self.engine)
     }
 
     /// To be called between two holds of the engine's lock: whoever looks for it has it, which who takes it
     /// again at once would prevent.
     pub fn let_in(&self) {
-        for _ in 0..PAUSE.min(self.spins) {
-            std::hint::spin_loop();
+        if self.cpus > 1 {
+            (0..PAUSE).for_each(|_| std::hint::spin_loop());
         }
     }
 
-    /// Makes the calling folding thread the one that spins, if there is none yet.
+    /// Makes the calling folding thread one of those that spin, if there are not enough yet.
     pub fn claim_spinning(&self) -> bool {
-        self.may_spin.swap(false, Ordering::AcqRel)
-    }
-
-    /// How long to spin on this machine: with one CPU, the holder cannot run meanwhile.
-    fn spins_here() -> u32 {
-        match cpus() {
-            1 => 0,
-            _ => SPINS,
-        }
+        let more = |left: usize| left.checked_sub(1);
+        let claimed = self
+            .may_spin
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        claimed.is_ok()
     }
 
     /// Notes that the job cannot go on, and why; the first reason counts.

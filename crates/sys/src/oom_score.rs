@@ -3,6 +3,7 @@
 
 use crate::inherited::write_number;
 use std::fs;
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -17,15 +18,19 @@ pub struct OomScore {
 }
 
 impl OomScore {
-    /// Makes this process, and what it forks from now on, the last to be killed, where that is allowed (root,
-    /// CAP_SYS_RESOURCE). `None`: nothing was changed.
-    pub fn lower() -> Option<OomScore> {
-        let before: i32 = fs::read_to_string(FILE).ok()?.trim().parse().ok()?;
+    /// Makes this process, and what it forks from now on, the last to be killed. `None`: it is so already.
+    ///
+    /// # Errors
+    /// EACCES where that is not allowed: it takes CAP_SYS_RESOURCE in the first user namespace. EROFS where /proc is
+    /// for reading only.
+    pub fn lower() -> io::Result<Option<OomScore>> {
+        let text = fs::read_to_string(FILE)?;
+        let before: i32 = text.trim().parse().map_err(io::Error::other)?;
         if before <= LAST {
-            return None;
+            return Ok(None);
         }
-        fs::write(FILE, LAST.to_string()).ok()?;
-        Some(OomScore { before })
+        fs::write(FILE, LAST.to_string())?;
+        Ok(Some(OomScore { before }))
     }
 
     /// Has `command` start its program with what there was before.

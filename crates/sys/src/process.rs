@@ -25,13 +25,21 @@ pub fn signal(pidfd: RawFd, signal: i32) {
     unsafe { libc::syscall(libc::SYS_pidfd_send_signal, pidfd, signal, null, 0) };
 }
 
-/// Keeps a thread (0: the calling one) on one CPU. A CPU that is not allowed changes nothing.
+/// For [`pin`]: not one CPU, but any that the first thread of this process may use.
+pub const ANY_CPU: u32 = u32::MAX;
+
+/// Keeps a thread (0: the calling one) on one CPU, or on [`ANY_CPU`]. A CPU that is not allowed changes nothing.
 pub fn pin(thread: i32, cpu: u32) {
+    const LEN: usize = size_of::<libc::cpu_set_t>();
     // SAFETY: the set is plain data of the size given.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu as usize, &mut set);
-        libc::sched_setaffinity(thread, size_of::<libc::cpu_set_t>(), &set);
+        match cpu {
+            // Left empty where it cannot be asked: then nothing changes.
+            ANY_CPU => _ = libc::sched_getaffinity(std::process::id() as i32, LEN, &mut set),
+            cpu => libc::CPU_SET(cpu as usize, &mut set),
+        }
+        libc::sched_setaffinity(thread, LEN, &set);
     }
 }
 
@@ -194,5 +202,29 @@ pub fn give_back_free_memory() {
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed() -> Vec<usize> {
+        // SAFETY: the set is plain data of the size given.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set);
+            let cpus = 0..libc::CPU_SETSIZE as usize;
+            cpus.filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
+        }
+    }
+
+    #[test]
+    fn a_thread_that_was_kept_on_one_cpu_may_go_everywhere_again() {
+        let all = allowed();
+        pin(0, all[0] as u32);
+        assert_eq!(allowed(), [all[0]]);
+        pin(0, ANY_CPU);
+        assert_eq!(allowed(), all);
     }
 }

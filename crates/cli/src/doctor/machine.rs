@@ -4,6 +4,8 @@ use super::Check;
 use crate::settings::Machine;
 use crate::size::human;
 use crate::swap_dir;
+use pleat_sys::oom_score::OomScore;
+use std::io;
 
 /// The remedy for anything the kernel is too old for.
 pub const NEWER_KERNEL: &str = "install Linux 6.8 or newer \
@@ -36,6 +38,7 @@ pub fn checks() -> Vec<Check> {
             checks.push(Check::missing("memory", error.to_string(), "mount /proc"));
         }
     }
+    checks.push(oom_score(OomScore::lower()));
     checks.push(huge_pages(&read(
         "/sys/kernel/mm/transparent_hugepage/enabled",
     )));
@@ -108,6 +111,17 @@ fn own_cgroup() -> Check {
     }
 }
 
+/// Whether the supervisor is the last to be killed. Lowered for this process, which ends soon.
+fn oom_score(lowered: io::Result<Option<OomScore>>) -> Check {
+    match lowered {
+        Ok(_) => Check::ok("oom score", "pleat is the last to be killed when memory runs out"),
+        Err(error) => Check::note(
+            "oom score",
+            format!("cannot be lowered ({error}): when memory runs out the kernel may kill pleat, and with it the job"),
+        ),
+    }
+}
+
 fn budget(machine: &Machine) -> Check {
     let budget = machine.memory.default_budget();
     Check::ok(
@@ -162,6 +176,14 @@ mod tests {
         );
         assert_eq!(huge_pages("always [madvise] never\n").finding, "madvise");
         assert_eq!(huge_pages("").finding, "unknown");
+    }
+
+    #[test]
+    fn a_score_that_cannot_be_lowered_is_a_note_with_the_reason() {
+        let refused = oom_score(Err(io::ErrorKind::PermissionDenied.into()));
+        assert_eq!(refused.verdict, Verdict::Note);
+        assert!(refused.finding.contains("permission denied"), "{refused}");
+        assert_eq!(oom_score(Ok(None)).verdict, Verdict::Ok);
     }
 
     #[test]

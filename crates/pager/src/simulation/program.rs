@@ -559,12 +559,6 @@ impl Program {
             let event = Event::Fork { child };
             world.note(|| format!("process {pid} forks mm {child}, announced: {is_announced}"));
             let event = is_followed.then(|| world.kernel.announce(mm, event));
-            // A second userfaultfd of the same memory is not played.
-            let is_managed = event.is_some() && !process.is_lit;
-            let process = Process {
-                is_managed,
-                ..process
-            };
             Some((process, event))
         }) else {
             if is_announced {
@@ -579,6 +573,10 @@ impl Program {
             world.processes.insert(id, process);
             if world.processes[&pid].is_tainted {
                 world.taint(id);
+            }
+            // It would have a userfaultfd made for the memory that its parent's is of, too: that is not played.
+            if event.is_some() && !world.processes[&id].is_lit {
+                world.kill(id);
             }
             id
         });

@@ -37,7 +37,7 @@ const FOLDERS: usize = 2;
 pub fn begin() {
     let shared = Arc::new(shared());
     // One is awake, as far as anybody can tell, and helps with faults.
-    shared.folds.watch(true);
+    shared.folds.watch();
     for _ in 0..FOLDERS {
         let shared = shared.clone();
         world::begin("folder", None, move || fold(&shared));

@@ -52,7 +52,7 @@ use crate::reclaim;
 use crate::shared::{lock, AgentLink, Link, Shared};
 use crate::standins::StandIn;
 use clocks::Clocks;
-use effort::Effort;
+use effort::{Effort, Pursuit};
 use faults::Fault;
 use files::FileReads;
 use forks::Forks;
@@ -118,7 +118,8 @@ pub struct Space {
     answered: u64,
     /// What was done when `pace` was told last.
     effort: Effort,
-    cpu: Option<u32>,
+    /// On which CPU this thread is.
+    pursuit: Pursuit,
     /// How much its threads compute, for a recording.
     clocks: Clocks,
     /// Where the time of its faults goes.
@@ -194,7 +195,7 @@ impl Space {
             prints: Vec::new(),
             answered: 0,
             effort: Effort::default(),
-            cpu: None,
+            pursuit: Pursuit::default(),
             clocks: Clocks::new(),
             clock,
             unsharing: (PageNo(0), 1),

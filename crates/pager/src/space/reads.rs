@@ -293,7 +293,7 @@ impl Space {
             return false;
         };
         // With one CPU, pages are folded by nobody meanwhile.
-        let is_alone = self.shared.spins > 0 || self.shared.folds.is_empty();
+        let is_alone = self.shared.cpus > 1 || self.shared.folds.is_empty();
         if !is_alone {
             return false;
         }

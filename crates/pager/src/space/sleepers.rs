@@ -5,6 +5,9 @@ use super::{Ended, Space};
 use crate::parallel::{share_out, FaultBatch, Outcome, Waiting};
 use pleat_types::{PageRange, PAGE_SIZE};
 
+/// Pages that span so many times their number are far apart.
+const SPREAD: u64 = 4;
+
 /// Threads whose pages are in place and who are to be woken together.
 ///
 /// A wake-up of a thread on another CPU costs more than filling its page does, and the thread would run
@@ -93,18 +96,53 @@ impl Space {
     pub(super) fn wake_sleepers(&mut self) {
         self.sleepers.is_gathering = false;
         let ranges = &mut self.sleepers.ranges;
-        let start = ranges.iter().map(|range| range.start).min();
-        let end = ranges.iter().map(|range| range.end).max();
         let uffd = &self.link.uffd;
-        match (start, end) {
-            // Who is put off would wake in vain, fault once more, and be put off twice.
-            (Some(start), Some(end)) if self.deferred.is_empty() => {
-                uffd.wake(start.address(), end.address() - start.address());
-            }
-            _ => ranges.iter().for_each(|range| {
+        // Who is put off would wake in vain, fault once more, and be put off twice.
+        let may_wake_others = self.deferred.is_empty();
+        match span(ranges, self.shared.cpus).filter(|_| may_wake_others) {
+            Some(span) => uffd.wake(span.start.address(), span.len() * PAGE_SIZE as u64),
+            None => ranges.iter().for_each(|range| {
                 uffd.wake(range.start.address(), range.len() * PAGE_SIZE as u64);
             }),
         }
         ranges.clear();
+    }
+}
+
+/// What to wake at once where these pages are in place, with whoever waits for a page between them; `None`: they are to be
+/// woken one by one.
+///
+/// On two CPUs nobody waits between them: while faults are answered the program's threads have no CPU to meet new ones.
+/// On more they do, and each would wake, fault once more, and be woken again.
+fn span(ranges: &[PageRange], cpus: usize) -> Option<PageRange> {
+    let start = ranges.iter().map(|range| range.start).min()?;
+    let end = ranges.iter().map(|range| range.end).max()?;
+    let span = PageRange { start, end };
+    let filled: u64 = ranges.iter().map(|range| range.len()).sum();
+    (cpus <= 2 || span.len() <= filled * SPREAD).then_some(span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pleat_types::PageNo;
+
+    fn pages(starts: &[u64]) -> Vec<PageRange> {
+        let page = |&start| PageRange::new(PageNo(start), 1);
+        starts.iter().map(page).collect()
+    }
+
+    #[test]
+    fn threads_side_by_side_are_woken_at_once() {
+        let near = pages(&[12, 10, 13]);
+        assert_eq!(span(&near, 16), Some(PageRange::new(PageNo(10), 4)));
+        assert_eq!(span(&[], 16), None);
+    }
+
+    #[test]
+    fn threads_far_apart_are_woken_one_by_one_where_others_may_wait_between_them() {
+        let far = pages(&[10, 5000, 90]);
+        assert_eq!(span(&far, 16), None);
+        assert_eq!(span(&far, 2), Some(PageRange::new(PageNo(10), 4991)));
     }
 }
