@@ -1,18 +1,15 @@
 //! The ports of the pager on the simulated machine.
 
-use super::kernel::{self, Entry, Event, Follow, Mm, Page};
-use super::page::{number_of, page_of};
-use super::world::{self, note, pause, step, violated, wait_until, with, World};
-use super::Trouble;
-use crate::ports::{AgentSocket, Call, Machine, Memory, PageTableView, Runs, SpaceBell, Userfault};
+use super::kernel::{self, Entry, Mm, Page};
+use super::page::page_of;
+use super::world::{self, pause, step, wait_until, with, World};
+use crate::ports::{AgentSocket, Call, Machine, Memory, PageTableView, Runs, SpaceBell};
 use crate::space::Space;
 use pleat_sys::channel::Received;
 use pleat_sys::procfs::{Mapping, MappingKind, State};
 use pleat_sys::ring::Ring;
-use pleat_sys::uffd::{FillError, BATCH};
 use pleat_types::PAGE_SIZE;
 use pleat_wire::control::{FREE, HELD};
-use pleat_wire::uffd::{Message, PAGEFAULT_FLAG_WP, PAGEFAULT_FLAG_WRITE};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -21,18 +18,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Descriptors of userfaultfds and sockets begin here: no real ones do.
-const UFFDS: RawFd = 1_000_000;
+pub const UFFDS: RawFd = 1_000_000;
 const SOCKETS: RawFd = 2_000_000;
 const BELLS: RawFd = 3_000_000;
 /// A lock is looked at again after so long, at least and at most.
 const LOOK_MIN: Duration = Duration::from_micros(1);
 const LOOK_MAX: Duration = Duration::from_millis(100);
 
-const fn page_at(address: u64) -> Page {
+pub const fn page_at(address: u64) -> Page {
     address / PAGE_SIZE as u64
 }
 
-const fn address_of(page: Page) -> u64 {
+pub const fn address_of(page: Page) -> u64 {
     page * PAGE_SIZE as u64
 }
 
@@ -41,202 +38,8 @@ fn addresses(runs: Vec<(Page, Page)>) -> Runs {
     runs.into_iter().map(run).collect()
 }
 
-fn error(errno: i32) -> io::Error {
+pub fn error(errno: i32) -> io::Error {
     io::Error::from_raw_os_error(errno)
-}
-
-fn fill_error(errno: i32) -> FillError {
-    match errno {
-        kernel::EEXIST => FillError::Exists,
-        kernel::EAGAIN => FillError::EventPending,
-        kernel::ENOENT => FillError::NotMapped,
-        kernel::ESRCH => FillError::Dead,
-        other => FillError::Other(error(other)),
-    }
-}
-
-/// A userfaultfd.
-pub struct SimUffd(pub Mm);
-
-impl SimUffd {
-    fn range(start: u64, len: u64) -> (Page, Page) {
-        (page_at(start), page_at(start + len))
-    }
-
-    fn fill(&self, address: u64, bytes: &[u8], wakes: bool) -> Result<u64, FillError> {
-        step();
-        let (mm, start) = (self.0, page_at(address));
-        let mut contents = Vec::new();
-        for bytes in bytes.chunks(PAGE_SIZE) {
-            contents.push(match with(|world| world.own_page(mm, start)) {
-                true => {
-                    let half = |at: usize| u64::from_ne_bytes(*bytes[at..].first_chunk().unwrap());
-                    let token = [half(0), half(8)];
-                    with(|world| world.tokens.insert(mm, token));
-                    0
-                }
-                false => match number_of(bytes) {
-                    Some(number) => number,
-                    None => {
-                        let is_tainted = with(|world| world.is_tainted(mm));
-                        if !is_tainted {
-                            violated(format!(
-                                "what page {start:#x} of mm {mm} is filled with is no page's"
-                            ));
-                        }
-                        0
-                    }
-                },
-            });
-        }
-        let filled = with(|world| {
-            let most = match world.is_time_for(Trouble::Kernel, 8) {
-                true => world.random.below(contents.len() as u64) as usize,
-                false => contents.len(),
-            };
-            let filled = world.kernel.copy(mm, start, &contents, most);
-            if let (Ok(count), true) = (filled, wakes) {
-                world.kernel.wake(mm, start, start + count as u64);
-            }
-            world.note(|| format!("mm {mm}: fill {start:#x} with {contents:x?}: {filled:?}"));
-            filled
-        });
-        filled.map(|count| count as u64).map_err(fill_error)
-    }
-
-    fn follow(&self, start: u64, len: u64, follow: Follow) -> io::Result<()> {
-        step();
-        let done = with(|world| {
-            world
-                .kernel
-                .register(self.0, SimUffd::range(start, len), follow)
-        });
-        note(|| {
-            format!(
-                "mm {}: register {:#x}+{} {follow:?}: {done:?}",
-                self.0,
-                page_at(start),
-                page_at(len)
-            )
-        });
-        done.map_err(error)
-    }
-}
-
-impl Userfault for SimUffd {
-    fn descriptor(&self) -> RawFd {
-        UFFDS + self.0 as RawFd
-    }
-
-    fn read(&self, out: &mut Vec<Message>) -> io::Result<()> {
-        step();
-        let (faults, events) = with(|world| world.kernel.read(self.0, BATCH));
-        for fault in faults {
-            let flag = |is_set, flag| if is_set { flag } else { 0 };
-            out.push(Message::Fault {
-                address: address_of(fault.page),
-                flags: flag(fault.is_write, PAGEFAULT_FLAG_WRITE)
-                    | flag(fault.is_protected, PAGEFAULT_FLAG_WP),
-                thread: fault.thread as u32,
-            });
-        }
-        for event in events {
-            note(|| format!("mm {}: reads {event:x?}", self.0));
-            let of = |page| address_of(page);
-            out.push(match event {
-                Event::Remove { start, end } => Message::Remove {
-                    start: of(start),
-                    end: of(end),
-                },
-                Event::Unmap { start, end } => Message::Unmap {
-                    start: of(start),
-                    end: of(end),
-                },
-                Event::Remap { from, to, len } => Message::Remap {
-                    from: of(from),
-                    to: of(to),
-                    len: of(len),
-                },
-                Event::Fork { child } => Message::Fork {
-                    child: child as i32,
-                },
-            });
-        }
-        Ok(())
-    }
-
-    fn child(&self, descriptor: i32) -> Arc<dyn Userfault> {
-        Arc::new(SimUffd(descriptor as Mm))
-    }
-
-    fn copy(&self, address: u64, bytes: &[u8]) -> Result<u64, FillError> {
-        self.fill(address, bytes, true)
-    }
-
-    fn copy_quietly(&self, address: u64, bytes: &[u8]) -> Result<u64, FillError> {
-        self.fill(address, bytes, false)
-    }
-
-    fn poison(&self, _: u64) -> Result<(), FillError> {
-        unreachable!("no files are mapped here")
-    }
-
-    fn protect(&self, start: u64, len: u64, protect: bool) -> Result<(), FillError> {
-        step();
-        let done = with(|world| {
-            let (start, end) = SimUffd::range(start, len);
-            let done = world.kernel.protect(self.0, (start, end), protect);
-            if !protect && done.is_ok() {
-                world.kernel.wake(self.0, start, end);
-            }
-            world.note(|| {
-                format!(
-                    "mm {}: protect {start:#x}..{end:#x} {protect}: {done:?}",
-                    self.0
-                )
-            });
-            done
-        });
-        done.map_err(fill_error)
-    }
-
-    fn check_private(&self, address: u64) -> Result<(), FillError> {
-        step();
-        let page = page_at(address);
-        let done = with(|world| world.kernel.protect(self.0, (page, page + 1), false));
-        done.map_err(fill_error)
-    }
-
-    fn wake(&self, start: u64, len: u64) {
-        step();
-        let (start, end) = SimUffd::range(start, len);
-        with(|world| world.kernel.wake(self.0, start, end));
-    }
-
-    fn register(&self, start: u64, len: u64) -> io::Result<()> {
-        self.follow(start, len, Follow::AbsentAndProtected)
-    }
-
-    fn register_read_only(&self, start: u64, len: u64) -> io::Result<()> {
-        self.follow(start, len, Follow::Absent)
-    }
-
-    fn unregister(&self, start: u64, len: u64) -> io::Result<()> {
-        let done = self.follow(start, len, Follow::No);
-        let (start, end) = SimUffd::range(start, len);
-        with(|world| world.kernel.wake(self.0, start, end));
-        done
-    }
-
-    fn is_dead(&self) -> bool {
-        step();
-        with(|world| world.kernel.spaces[self.0].is_dead)
-    }
-
-    fn is_event_pending(&self) -> bool {
-        step();
-        with(|world| world.kernel.spaces[self.0].changing > 0)
-    }
 }
 
 /// The supervisor's end of a connection.
@@ -285,7 +88,7 @@ impl AgentSocket for SimSocket {
 pub struct SimBell(usize);
 
 impl SimBell {
-    pub fn new() -> SpaceBell {
+    pub fn silent() -> SpaceBell {
         with(|world| {
             world.bells.push(false);
             Box::new(SimBell(world.bells.len() - 1))
@@ -365,13 +168,13 @@ impl Memory for Seen {
 
 impl World {
     /// Whether a page is the beacon or a doorbell.
-    fn own_page(&self, mm: Mm, page: Page) -> bool {
+    pub fn own_page(&self, mm: Mm, page: Page) -> bool {
         let process = self.processes.values().find(|process| process.mm == mm);
         let beacon = process.and_then(|process| process.beacon);
         beacon.is_some_and(|beacon| (beacon..beacon + super::agent::BEACON_PAGES).contains(&page))
     }
 
-    fn is_tainted(&self, mm: Mm) -> bool {
+    pub fn is_tainted(&self, mm: Mm) -> bool {
         let mut processes = self.processes.values();
         processes.any(|process| process.mm == mm && process.is_tainted)
     }
@@ -579,7 +382,7 @@ impl Machine for SimMachine {
 
     fn for_child(&self) -> io::Result<(SpaceBell, [u64; 2])> {
         let token = with(|world| [world.random.next(), world.random.next()]);
-        Ok((SimBell::new(), token))
+        Ok((SimBell::silent(), token))
     }
 }
 

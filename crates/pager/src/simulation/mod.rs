@@ -26,6 +26,7 @@ mod page;
 mod program;
 mod supervisor;
 mod tests;
+mod uffd;
 mod world;
 
 use std::fmt;

@@ -2,8 +2,9 @@
 
 use super::agent;
 use super::kernel::Page;
-use super::machine::{descriptor_of, SimBell, SimMachine, SimSocket, SimUffd};
+use super::machine::{descriptor_of, SimBell, SimMachine, SimSocket};
 use super::program;
+use super::uffd::SimUffd;
 use super::world::{self, note, pause, step, violated, wait_until, with, Hello};
 use super::{History, Tally, Trouble};
 use crate::fold::Press;
@@ -253,7 +254,7 @@ impl Supervisor {
     }
 
     fn start_space(&self, pid: i32, uffd: SimUffd) -> Arc<Link> {
-        let bell = SimBell::new();
+        let bell = SimBell::silent();
         let id = self.shared.engine().add_space();
         let process = (pid, descriptor_of(pid).expect("it was there"));
         let machine = self.shared.machine.clone();

@@ -1,9 +1,11 @@
 //! What the threads of programs do to their memory.
 
+mod forks;
+
 use super::agent;
 use super::kernel::{Entry, Event, Mapping, Mm, Page, Thread, Touch};
 use super::page::page_of;
-use super::world::{self, note, step, violated, wait_until, with, Process, World};
+use super::world::{self, step, violated, wait_until, with, Process, World};
 use super::Trouble;
 use std::time::Duration;
 
@@ -401,43 +403,6 @@ impl Program {
         }
     }
 
-    fn advise(&self) {
-        let chosen = with(|world| {
-            let (start, _) = world.some_range(self.mm)?;
-            // Whole mappings, for the same reason as in `unmap`.
-            let (start, mapping) = world.kernel.mapping(self.mm, start)?;
-            Some((start, mapping.end, world.random.one_in(2)))
-        });
-        let Some((start, end, wipes)) = chosen else {
-            return;
-        };
-        if wipes {
-            self.note_wiped(start, end);
-            step();
-        }
-        with(|world| {
-            world
-                .kernel
-                .advise(self.mm, (start, end), |mapping| match wipes {
-                    true => mapping.is_wiped_on_fork = true,
-                    false => mapping.is_kept_from_forks = !mapping.is_kept_from_forks,
-                });
-        });
-    }
-
-    /// As the agent's library does before MADV_WIPEONFORK.
-    fn note_wiped(&self, start: Page, end: Page) {
-        let is_unheard = with(|world| {
-            let process = world.processes.get_mut(&self.pid).expect("it lives");
-            process.wiped.push((start, end));
-            agent::publish_wiped(process);
-            process.slots.is_none()
-        });
-        if is_unheard {
-            self.ring(Doorbell::Wiping);
-        }
-    }
-
     /// Pages that the kernel uses, or that are locked, for a while.
     fn pin(&self) {
         with(|world| {
@@ -507,112 +472,6 @@ impl Program {
             let table = &mut world.kernel.spaces[self.mm].table;
             table.retain(|page, entry| !(start..end).contains(page) || *entry != Entry::Guard);
         });
-    }
-
-    /// fork, with the C library's handlers or past it, unless there are processes enough.
-    fn fork(&self, is_announced: bool) {
-        let is_begun = with(|world| {
-            let most = world.history.processes + PROCESSES_MORE;
-            let is_begun =
-                ((living(world) + world.forking) as u64) < most && world.forks < FORKS_MAX;
-            world.forking += usize::from(is_begun);
-            world.forks += u64::from(is_begun);
-            is_begun
-        });
-        if !is_begun {
-            return;
-        }
-        if is_announced {
-            self.light_if_followed();
-            self.ring(Doorbell::Fork);
-        }
-        step();
-        let (mm, pid) = (self.mm, self.pid);
-        let Some((process, event)) = with(|world| {
-            if !world.doubtful[mm].is_empty() {
-                world.forking -= 1;
-                return None;
-            }
-            let child = world.kernel.fork(mm);
-            world.note_mm(child);
-            let mappings = world.kernel.spaces[child].mappings.clone();
-            let has = |page: &Page| {
-                let one = mappings.range(..=page).next_back();
-                one.is_some_and(|(_, one)| one.end > *page && !one.is_wiped_on_fork)
-            };
-            let truth = world.truth[mm].iter().filter(|(page, _)| has(page));
-            world.truth[child] = truth.map(|(page, content)| (*page, *content)).collect();
-            world.forking -= 1;
-            world.unborn.push((pid, child));
-            let is_followed = world.kernel.is_followed(child, 0, Page::MAX);
-            // Its variables are a copy as well.
-            let parent = &world.processes[&pid];
-            let process = Process {
-                mm: child,
-                beacon: parent.beacon.filter(|_| parent.is_lit),
-                is_lit: parent.is_lit,
-                is_tainted: parent.is_tainted,
-                wiped: parent.wiped.clone(),
-                socket: usize::MAX,
-                ..Process::default()
-            };
-            let event = Event::Fork { child };
-            world.note(|| format!("process {pid} forks mm {child}, announced: {is_announced}"));
-            let event = is_followed.then(|| world.kernel.announce(mm, event));
-            Some((process, event))
-        }) else {
-            if is_announced {
-                self.ring(Doorbell::Forked);
-            }
-            return;
-        };
-        self.hear(event);
-        let child = with(|world| {
-            world.unborn.retain(|(_, mm)| *mm != process.mm);
-            let id = world.id();
-            world.processes.insert(id, process);
-            if world.processes[&pid].is_tainted {
-                world.taint(id);
-            }
-            // It would have a userfaultfd made for the memory that its parent's is of, too: that is not played.
-            if event.is_some() && !world.processes[&id].is_lit {
-                world.kill(id);
-            }
-            id
-        });
-        note(|| format!("process {child} is born"));
-        match is_announced {
-            true => begin_thread(child, false),
-            false => begin_thread(child, true),
-        }
-        if is_announced {
-            self.ring(Doorbell::Forked);
-        }
-    }
-
-    /// The child's handler: the agent says whose memory this is, by what it finds in the beacon.
-    fn be_born(&self) {
-        let (pid, mm) = (self.pid, self.mm);
-        let beacon = with(|world| {
-            let process = &world.processes[&pid];
-            process.beacon.filter(|_| process.is_lit)
-        });
-        let mut token = [0; 2];
-        if let Some(beacon) = beacon {
-            self.touch(beacon, None);
-            token = with(|world| world.tokens.get(&mm).copied().unwrap_or_default());
-            if token == [0; 2] {
-                violated(format!("process {pid} finds no token in its beacon"));
-            }
-        }
-        agent::begin(pid, token);
-        if beacon.is_some() {
-            wait_until(move |world| world.processes[&pid].is_ready, Some(PATIENCE));
-            if !with(|world| world.processes[&pid].is_ready) {
-                violated(format!("process {pid}: its agent is never ready"));
-            }
-        }
-        self.ring(Doorbell::Born);
     }
 }
 
