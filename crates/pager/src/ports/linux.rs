@@ -113,6 +113,10 @@ impl PageTableView for PageTable {
     fn free_run(&self, start: u64, pages: usize) -> io::Result<usize> {
         PageTable::free_run(self, start, pages)
     }
+
+    fn is_marked(&self, address: u64) -> io::Result<bool> {
+        PageTable::is_marked(self, address)
+    }
 }
 
 impl Memory for Content {

@@ -136,6 +136,12 @@ pub trait PageTableView: Send {
     /// # Errors
     /// The process is gone.
     fn free_run(&self, start: u64, pages: usize) -> io::Result<usize>;
+
+    /// Whether there is no page at an address but a mark; or one that the kernel is just moving.
+    ///
+    /// # Errors
+    /// As for [`PageTableView::free_run`].
+    fn is_marked(&self, address: u64) -> io::Result<bool>;
 }
 
 /// The memory of another process, to be read.

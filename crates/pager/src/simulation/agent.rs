@@ -75,8 +75,8 @@ pub fn give_up(mm: usize, start: Page, end: Page) {
     with(|world| world.kernel.zap(mm, start, end, true));
 }
 
-/// Puts what was noted of ranges that forks wipe into the control page, if there is one.
-pub fn publish_wiped(process: &Process) {
+/// Puts what was noted into the control page, if there is one: ranges that forks wipe, and whether there may be guards.
+pub fn publish(process: &Process) {
     let Some(slots) = &process.slots else { return };
     let control = slots.ring.control();
     for (to, (start, end)) in control.wiped.iter().zip(&process.wiped) {
@@ -85,6 +85,8 @@ pub fn publish_wiped(process: &Process) {
     }
     let count = process.wiped.len() as u32;
     control.wiped_count.store(count, Ordering::Release);
+    let has_guards = u32::from(process.has_guards);
+    control.guards_used.store(has_guards, Ordering::Release);
 }
 
 struct Agent {

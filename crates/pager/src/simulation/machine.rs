@@ -135,6 +135,13 @@ impl PageTableView for Seen {
         });
         Ok(free)
     }
+
+    fn is_marked(&self, address: u64) -> io::Result<bool> {
+        step();
+        let page = page_at(address);
+        let table = |world: &mut World| world.kernel.spaces[self.0].table.get(&page).copied();
+        Ok(with(table) == Some(Entry::Guard))
+    }
 }
 
 impl Memory for Seen {

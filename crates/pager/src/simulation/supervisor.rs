@@ -247,7 +247,7 @@ impl Supervisor {
         let (socket, name) = with(|world| {
             let process = world.processes.get_mut(&pid).expect("it was there");
             process.slots = Some(slots.clone());
-            agent::publish_wiped(process);
+            agent::publish(process);
             (process.socket, process.agent)
         });
         self.join(&link, pid, socket, slots, (name, staging, beacon));

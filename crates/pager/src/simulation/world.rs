@@ -57,6 +57,7 @@ pub struct Process {
     pub touched: [u64; 6],
     /// Ranges that forks wipe, at some time.
     pub wiped: Vec<(Page, Page)>,
+    pub has_guards: bool,
     pub slots: Option<Arc<Slots>>,
     pub socket: usize,
     /// The supervisor has managed it.
@@ -98,6 +99,8 @@ pub struct World {
     pub hellos: VecDeque<Hello>,
     /// What each page of an address space must hold, if not zeros.
     pub truth: Vec<BTreeMap<Page, u64>>,
+    /// Pages that nobody may touch (guards).
+    pub guarded: Vec<BTreeSet<Page>>,
     /// Pages that are just being given up: they hold that, or zeros.
     pub doubtful: Vec<BTreeMap<Page, u32>>,
     /// Tokens put into beacons.
@@ -214,6 +217,7 @@ impl World {
             bells: Vec::new(),
             hellos: VecDeque::new(),
             truth: Vec::new(),
+            guarded: Vec::new(),
             doubtful: Vec::new(),
             tokens: BTreeMap::new(),
             unborn: Vec::new(),
@@ -276,6 +280,7 @@ impl World {
         self.truth
             .resize_with(self.truth.len().max(mm + 1), BTreeMap::new);
         self.doubtful.resize_with(self.truth.len(), BTreeMap::new);
+        self.guarded.resize_with(self.truth.len(), BTreeSet::new);
     }
 
     /// What a thread has read, or written over, must be what was written last.
@@ -284,6 +289,11 @@ impl World {
         let mm = process.mm;
         let truth = self.truth[mm].get(&page).copied().unwrap_or(0);
         let is_doubtful = self.doubtful[mm].contains_key(&page);
+        if self.guarded[mm].contains(&page) && !is_doubtful && !process.is_tainted {
+            return self.violated(format!(
+                "process {pid} touches page {page:#x}, where a guard was put"
+            ));
+        }
         if found == truth || process.is_tainted || (is_doubtful && found == 0) {
             return;
         }

@@ -292,6 +292,11 @@ impl Space {
         drop(engine);
         self.clock.lap(FaultPart::Lookup);
         let result = match answer {
+            FaultAnswer::Fill if self.is_guarded(fault.page) => {
+                let address = fault.page.address();
+                self.link.uffd.wake(address, PAGE_SIZE as u64);
+                return Ok(None);
+            }
             FaultAnswer::Fill => {
                 self.cut_run_at_guards(fault.page);
                 if let Some(part) = self.part_of_plan(fault.page) {

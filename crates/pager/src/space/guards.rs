@@ -7,6 +7,7 @@
 //! between this look and the filling is put back by it, `agent/src/guards.rs`.)
 
 use super::Space;
+use crate::ports::PageTableView;
 use pleat_types::PageNo;
 use std::sync::atomic::Ordering;
 
@@ -25,18 +26,33 @@ impl Space {
         if !self.may_have_guards() {
             return most;
         }
-        if self.page_table.is_none() {
-            let pid = self.link.pid.load(Ordering::Acquire);
-            self.page_table = self.shared.machine.page_table(pid).ok();
-        }
         // Where it cannot be seen nothing comes along.
-        let table = self.page_table.as_ref();
+        let table = self.look_at_page_table();
         let free = table.and_then(|table| table.free_run(first.address(), most).ok());
         free.unwrap_or(0)
     }
 
+    /// Whether a guard was put where a page is wanted, since a thread asked for it: that is to look again, and get its
+    /// SIGSEGV. (One that is put there after this look is lost to the page, and put back: its event is read after the filling.)
+    pub(super) fn is_guarded(&mut self, page: PageNo) -> bool {
+        if !self.may_have_guards() {
+            return false;
+        }
+        let table = self.look_at_page_table();
+        let marked = table.and_then(|table| table.is_marked(page.address()).ok());
+        marked.unwrap_or(false)
+    }
+
+    fn look_at_page_table(&mut self) -> Option<&dyn PageTableView> {
+        if self.page_table.is_none() {
+            let pid = self.link.pid.load(Ordering::Acquire);
+            self.page_table = self.shared.machine.page_table(pid).ok();
+        }
+        self.page_table.as_deref()
+    }
+
     /// A forked child whose agent is not known yet may have its parent's.
-    fn may_have_guards(&self) -> bool {
+    pub(super) fn may_have_guards(&self) -> bool {
         let agent = self.agent.as_ref();
         agent.is_none_or(|agent| {
             let used = &agent.slots.ring.control().guards_used;

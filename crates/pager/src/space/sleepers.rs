@@ -63,6 +63,7 @@ impl Space {
         let is_alone =
             self.faults.len() < 2 || self.agent.is_none() || !self.may_bring_neighbours();
         if is_alone
+            || self.may_have_guards()
             || self.link.rests()
             || self.shared.recorder.is_some()
             || !self.shared.folds.is_watched()

@@ -86,6 +86,16 @@ impl PageTable {
         }
     }
 
+    /// Whether there is no page at an address, but a mark of the kernel's, as guards and poison are; or a page in its swap, or
+    /// one that it is just moving.
+    ///
+    /// # Errors
+    /// EINVAL when the address is not a multiple of the page size.
+    pub fn is_marked(&self, address: u64) -> io::Result<bool> {
+        let found = entries(&self.0, address, 1)?;
+        Ok(found.first().is_some_and(|entry| is_mark(*entry)))
+    }
+
     /// How many of `pages` pages from the address `start` on have nothing in the page table, in a row: no page, and none of
     /// the kernel's marks, as guards and poison are.
     ///
@@ -96,6 +106,11 @@ impl PageTable {
         let free = found.iter().take_while(|entry| !is_somewhere(**entry));
         Ok(free.count())
     }
+}
+
+/// Whether an entry is one of the kernel's marks, or for a page that is not just there.
+fn is_mark(entry: u64) -> bool {
+    entry & (ENTRY_PRESENT | ENTRY_SWAPPED) == ENTRY_SWAPPED
 }
 
 /// Runs of anonymous private pages in `start..end` that are in memory, in order of address, adjacent

@@ -34,7 +34,7 @@ impl Program {
         let is_unheard = with(|world| {
             let process = world.processes.get_mut(&self.pid).expect("it lives");
             process.wiped.push((start, end));
-            agent::publish_wiped(process);
+            agent::publish(process);
             process.slots.is_none()
         });
         if is_unheard {
@@ -76,6 +76,7 @@ impl Program {
             let truth = world.truth[mm].iter().filter(|(page, _)| has(page));
             world.truth[child] = truth.map(|(page, content)| (*page, *content)).collect();
             world.forking -= 1;
+            world.guarded[child] = world.guarded[mm].iter().copied().filter(has).collect();
             world.unborn.push((pid, child));
             let is_followed = world.kernel.is_followed(child, 0, Page::MAX);
             // Its variables are a copy as well.
@@ -86,6 +87,7 @@ impl Program {
                 is_lit: parent.is_lit,
                 is_tainted: parent.is_tainted,
                 wiped: parent.wiped.clone(),
+                has_guards: parent.has_guards,
                 socket: usize::MAX,
                 ..Process::default()
             };

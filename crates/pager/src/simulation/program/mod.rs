@@ -91,6 +91,7 @@ impl World {
 
     fn forget_truth(&mut self, mm: Mm, start: Page, end: Page) {
         self.truth[mm].retain(|page, _| !(start..end).contains(page));
+        self.guarded[mm].retain(|page| !(start..end).contains(page));
     }
 
     fn doubt(&mut self, mm: Mm, start: Page, end: Page) {
@@ -328,7 +329,7 @@ impl Program {
         }
         with(|world| {
             world.kernel.zap(mm, start, end, true);
-            world.forget_truth(mm, start, end);
+            world.truth[mm].retain(|page, _| !(start..end).contains(page));
             world.end_doubt(mm, start, end);
         });
     }
@@ -383,7 +384,10 @@ impl Program {
             world.kernel.remap(mm, start, to, len);
             let moved = world.truth[mm].range(start..end);
             let moved: Vec<(Page, u64)> = moved.map(|(page, content)| (*page, *content)).collect();
+            let guards = world.guarded[mm].range(start..end);
+            let guards: Vec<Page> = guards.map(|page| page - start + to).collect();
             world.forget_truth(mm, start, end);
+            world.guarded[mm].extend(guards);
             let moved = moved
                 .into_iter()
                 .map(|(page, content)| (page - start + to, content));
@@ -427,50 +431,56 @@ impl Program {
         });
     }
 
-    /// MADV_GUARD_INSTALL by the agent's library, of pages that are of no use to anybody, and its end.
+    /// MADV_GUARD_INSTALL by the agent's library, of pages that are of no use to anybody, or the end of all guards.
     fn guard(&self) {
-        let Some((start, end)) = with(|world| world.some_range(self.mm)) else {
+        let mm = self.mm;
+        let Some((start, end)) = with(|world| world.some_range(mm)) else {
             return;
         };
-        let end = end.min(start + 4);
-        let install = || {
-            with(|world| {
-                world.kernel.zap(self.mm, start, end, true);
-                for page in start..end {
-                    if world.kernel.mapping(self.mm, page).is_some() {
-                        world.kernel.spaces[self.mm]
-                            .table
-                            .insert(page, Entry::Guard);
-                    }
-                }
+        if with(|world| world.random.one_in(3)) {
+            return with(|world| {
+                let table = &mut world.kernel.spaces[mm].table;
+                table.retain(|_, entry| *entry != Entry::Guard);
+                world.guarded[mm].clear();
             });
-        };
+        }
+        let end = end.min(start + 4);
         let is_managed = with(|world| {
-            let process = &world.processes[&self.pid];
-            if let Some(slots) = &process.slots {
-                let used = &slots.ring.control().guards_used;
-                used.store(1, std::sync::atomic::Ordering::Release);
-            }
+            let process = world.processes.get_mut(&self.pid).expect("it lives");
+            process.has_guards = true;
+            agent::publish(process);
             // Who touches them meanwhile may have done so before.
-            world.doubt(self.mm, start, end);
+            world.doubt(mm, start, end);
             process_is_lit(world, self.pid)
         });
-        install();
+        self.install_guards(start, end);
         step();
         if is_managed {
-            agent::give_up(self.mm, start, end);
+            agent::give_up(mm, start, end);
             step();
-            install();
+            self.install_guards(start, end);
         }
         with(|world| {
-            world.forget_truth(self.mm, start, end);
-            world.end_doubt(self.mm, start, end);
+            world.forget_truth(mm, start, end);
+            world.end_doubt(mm, start, end);
+            for page in start..end {
+                if world.kernel.spaces[mm].table.get(&page) == Some(&Entry::Guard) {
+                    world.guarded[mm].insert(page);
+                }
+            }
         });
-        step();
-        // And removed.
+    }
+
+    fn install_guards(&self, start: Page, end: Page) {
         with(|world| {
-            let table = &mut world.kernel.spaces[self.mm].table;
-            table.retain(|page, entry| !(start..end).contains(page) || *entry != Entry::Guard);
+            world.kernel.zap(self.mm, start, end, true);
+            for page in start..end {
+                if world.kernel.mapping(self.mm, page).is_some() {
+                    world.kernel.spaces[self.mm]
+                        .table
+                        .insert(page, Entry::Guard);
+                }
+            }
         });
     }
 }
