@@ -4,11 +4,11 @@
 #
 #   tests/net.sh [PATCH...]
 #
-# STEPS: how long to look for each (20000000). CARGO: which cargo.
+# STEPS: how long to look for each (100000000). CARGO: which cargo.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
-steps=${STEPS:-20000000}
+steps=${STEPS:-100000000}
 target=${CARGO_TARGET_DIR:-$root/target}/net
 copy=$target/source
 [ $# -gt 0 ] || set -- tests/net/*.patch

@@ -1,8 +1,9 @@
-//! Pages that come along with the one that is wanted, in programs that use guards.
+//! Filling pages of programs that use guards.
 //!
 //! A guard (MADV_GUARD_INSTALL, Linux 6.13) is a mark in the page table where no page is. Who touches it gets SIGSEGV, and no
-//! fault; but a page filled there from outside takes its place. So the page table is looked at before anything but
-//! the wanted page is filled. Only where the program has ever asked for guards, which its library tells before they are installed:
+//! fault; but a page filled there from outside takes its place. So the page table is looked at before
+//! a page is filled: before one that nobody has touched, which comes along with another, and before a wanted one, for a guard may
+//! have been put there since a thread asked for it. Only where the program has ever asked for guards, which its library tells before they are installed:
 //! looking takes about a microsecond. (What is away where one is installed is given up by the library; a guard that is lost
 //! between this look and the filling is put back by it, `agent/src/guards.rs`.)
 
@@ -52,7 +53,7 @@ impl Space {
     }
 
     /// A forked child whose agent is not known yet may have its parent's.
-    pub(super) fn may_have_guards(&self) -> bool {
+    fn may_have_guards(&self) -> bool {
         let agent = self.agent.as_ref();
         agent.is_none_or(|agent| {
             let used = &agent.slots.ring.control().guards_used;

@@ -58,21 +58,21 @@ impl Space {
     }
 
     /// Of the faults just read, one for each page that may be as simple as that; none where nobody would help.
-    fn shareable(&self) -> Vec<Waiting> {
+    fn shareable(&mut self) -> Vec<Waiting> {
         let mut shareable: Vec<Waiting> = Vec::new();
         let is_alone =
             self.faults.len() < 2 || self.agent.is_none() || !self.may_bring_neighbours();
         if is_alone
-            || self.may_have_guards()
             || self.link.rests()
             || self.shared.recorder.is_some()
             || !self.shared.folds.is_watched()
         {
             return shareable;
         }
-        for fault in &self.faults {
+        for nth in 0..self.faults.len() {
+            let fault = self.faults[nth];
             let is_known = shareable.iter().any(|other| other.page == fault.page);
-            if !is_known && self.is_plain(fault) {
+            if !is_known && self.is_plain(&fault) && !self.is_guarded(fault.page) {
                 shareable.push(fault.waiting());
             }
         }
