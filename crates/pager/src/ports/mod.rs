@@ -5,7 +5,7 @@
 //! simulated kernel that has the manners of the real one and none of its chance (`simulation`). (Mapped files and what
 //! stands in for them, `space/files.rs` and `space/standins.rs`, still ask `/proc` themselves, and are not simulated.)
 //!
-//! Locks are not taken across any of these calls, but for [`Machine::now`], [`Machine::hurry`] and [`Machine::is_ended`].
+//! Locks are not taken across any of these calls, but for [`Machine::now`], [`Machine::hurry`] and [`Machine::kill`].
 //! In a simulation every other call is a place where anything else may happen first.
 
 mod linux;

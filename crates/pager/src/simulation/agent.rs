@@ -61,7 +61,7 @@ pub fn make_area(pid: i32) -> Option<(Page, Page)> {
     })
 }
 
-/// Gives up a range that may be followed: MADV_DONTNEED. Without the page table's changes before the event was read.
+/// Gives up a range, which may be followed: MADV_DONTNEED. The page table changes after the event was read.
 pub fn give_up(mm: usize, start: Page, end: Page) {
     let event = with(|world| {
         let is_followed = world.kernel.is_followed(mm, start, end);

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::shared::Parts;
+use crate::simulation::Random;
 use crate::space::reads::Reads;
 use pleat_backing::{Backing, Fault, Faulty, Fingerprints, Memory, Protection, Seal};
 use pleat_codec::{Choice, Folded, Folder, PageKind};
@@ -13,27 +14,10 @@ use std::collections::{HashMap, HashSet};
 const BUDGET: u64 = 2 << 20;
 const PAGES: u64 = 3000;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        x ^ (x >> 31)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
 /// A page that shrinks to anything between nothing and not at all.
 fn page_of(seed: u64) -> Page {
     let mut page = [0; PAGE_SIZE];
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let full = match seed % 8 {
         0 => 0,
         1 => PAGE_SIZE,
@@ -108,7 +92,7 @@ impl<'a> World<'a> {
             spaces: vec![space],
             truth: HashMap::new(),
             present: HashSet::new(),
-            random: Random(1),
+            random: Random::new(1),
         }
     }
 

@@ -116,10 +116,7 @@ impl Program {
             id
         });
         note(|| format!("process {child} is born"));
-        match is_announced {
-            true => begin_thread(child, false),
-            false => begin_thread(child, true),
-        }
+        begin_thread(child, is_announced);
         if is_announced {
             self.ring(Doorbell::Forked);
         }

@@ -53,12 +53,13 @@ pub fn begin() -> i32 {
     });
     agent::begin(pid, [0; 2]);
     for _ in 0..threads {
-        begin_thread(pid, true);
+        begin_thread(pid, false);
     }
     pid
 }
 
-fn begin_thread(pid: i32, is_first: bool) {
+/// With `is_forked`, one that comes out of the C library's fork in a child.
+fn begin_thread(pid: i32, is_forked: bool) {
     let thread = with(|world| {
         let thread = world.id();
         let process = world.processes.get_mut(&pid)?;
@@ -68,7 +69,7 @@ fn begin_thread(pid: i32, is_first: bool) {
     let Some(thread) = thread else { return };
     world::begin("program", Some(pid), move || {
         let program = Program::of(pid, thread);
-        if !is_first {
+        if is_forked {
             program.be_born();
         }
         program.live();
@@ -316,19 +317,13 @@ impl Program {
             return;
         };
         let mm = self.mm;
-        let event = with(|world| {
+        with(|world| {
             world.note(|| format!("process {}: gives up {start:#x}..{end:#x}", self.pid));
             world.doubt(mm, start, end);
-            let is_followed = world.kernel.is_followed(mm, start, end);
-            is_followed.then(|| world.kernel.announce(mm, Event::Remove { start, end }))
         });
-        if let Some(event) = event {
-            wait_until(move |world| world.kernel.is_heard(mm, event), None);
-            with(|world| world.kernel.conclude(mm));
-            step();
-        }
+        agent::give_up(mm, start, end);
         with(|world| {
-            world.kernel.zap(mm, start, end, true);
+            // Guards stay.
             world.truth[mm].retain(|page, _| !(start..end).contains(page));
             world.end_doubt(mm, start, end);
         });
