@@ -48,11 +48,26 @@ pub fn take(tools: &Tools, command: &Take) -> Taken {
 /// The supervisor has revoked the command before, and looked for its pages in the staging area meanwhile: where none was
 /// any more, the kernel has put one of zeros. Dropping it raises an event, which makes this command stale.
 fn drop_leftovers(tools: &Tools) {
-    let (start, len) = (tools.area.staging(), Area::staging_len());
     // SAFETY: the staging area is ours, and what was in it was taken over by the supervisor.
+    unsafe { drop_staged(tools.area.staging(), Area::staging_len()) }
+}
+
+/// Frees part of the staging area where it is. That raises an event, so it waits for the supervisor.
+///
+/// # Safety
+/// The range is in the staging area, and no page in it is needed any more.
+unsafe fn drop_staged(start: usize, len: usize) {
+    // SAFETY: the caller's.
     if unsafe { raw::advise(start, len, libc::MADV_DONTNEED) }.is_err() {
+        // Anything left in the staging area would be taken for the next command's pages.
         raw::die(b"pleat: the agent cannot free its staging area; ending the process\n");
     }
+}
+
+/// Whether a system call failed because a filter (seccomp) refuses it: UFFDIO_MOVE itself has no such answers. Such a
+/// call has done nothing.
+fn is_forbidden(errno: i32) -> bool {
+    matches!(errno, libc::EPERM | libc::EACCES | libc::ENOSYS)
 }
 
 /// First pass: everything that moves at once.
@@ -186,6 +201,7 @@ fn move_run(
     raw::unlock(&control.lock);
     let errno = match result {
         Ok(_) => return Moved::Pages(pages),
+        Err(errno) if is_forbidden(errno) => return Moved::Failed(message::FORBIDDEN),
         Err(errno) => errno,
     };
     // What the kernel says it has moved is not all (see `present_pages`), and what it has moved must
@@ -196,8 +212,6 @@ fn move_run(
         libc::EAGAIN => Moved::Stale,
         libc::ENOENT => Moved::Failed(message::GONE),
         libc::EINVAL => Moved::Failed(message::UNMOVABLE),
-        // No answer of the kernel's to this request.
-        libc::EPERM | libc::EACCES | libc::ENOSYS => Moved::Failed(message::FORBIDDEN),
         _ => Moved::Failed(message::BUSY),
     }
 }
@@ -273,7 +287,7 @@ fn note_progress(tools: &Tools, at: usize, done: u8) {
     control.progress[at].fetch_or(done, Ordering::Release);
 }
 
-/// Moves a run from the staging area to the outbox.
+/// Moves a run, which is in its frames by now, from the staging area to the outbox.
 fn pass_on(tools: &Tools, at: usize, pages: usize) {
     let mut done = 0;
     while done < pages {
@@ -285,11 +299,16 @@ fn pass_on(tools: &Tools, at: usize, pages: usize) {
             moved: 0,
         };
         // SAFETY: the structure of this request; both ranges are the agent's own.
-        if unsafe { raw::ioctl(tools.outbox_uffd, uffd::IOC_MOVE, &mut argument) }.is_ok() {
-            return;
+        match unsafe { raw::ioctl(tools.outbox_uffd, uffd::IOC_MOVE, &mut argument) } {
+            Ok(_) => return,
+            // Another thread has put a filter on all since the pages were moved here: this was the last command.
+            Err(errno) if is_forbidden(errno) => {
+                // SAFETY: the rest of the run, which is in its frames.
+                return unsafe { drop_staged(argument.src as usize, argument.len as usize) };
+            }
+            Err(_) => {}
         }
         match present_pages(argument.dst as usize, pages - done) {
-            // Anything left in the staging area would be taken for the next command's pages.
             0 => raw::die(b"pleat: the agent cannot clear its staging area; ending the process\n"),
             moved => done += moved,
         }

@@ -1,4 +1,4 @@
-//! The kernel's count of moved pages, provoked to be wrong.
+//! The kernel's count of moved pages, provoked to be wrong, and a filter that comes between two moves.
 
 use super::*;
 use crate::prepare::{self, Given};
@@ -92,18 +92,7 @@ fn pages_that_the_kernel_miscounts_are_taken_all_the_same() {
         }
     };
     let start = managed(&tools);
-    let mut command = Take {
-        has_leftovers: 0,
-        reserved: 0,
-        kind: message::TAKE,
-        count: PAGES as u32,
-        generation: 0,
-        items: [TakeItem::default(); TAKE_MAX],
-    };
-    for (page, item) in command.items[..PAGES].iter_mut().enumerate() {
-        item.address = (start + page * PAGE) as u64;
-        item.slot = page as u32;
-    }
+    let command = command(start);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -116,6 +105,103 @@ fn pages_that_the_kernel_miscounts_are_taken_all_the_same() {
             for _ in 0..ROUNDS {
                 take_all(&tools, &command, start);
             }
+        }));
+        over.store(true, Ordering::Relaxed);
+        if let Err(panic) = result {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// To take all pages from there on.
+fn command(start: usize) -> Take {
+    let mut command = Take {
+        has_leftovers: 0,
+        reserved: 0,
+        kind: message::TAKE,
+        count: PAGES as u32,
+        generation: 0,
+        items: [TakeItem::default(); TAKE_MAX],
+    };
+    for (page, item) in command.items[..PAGES].iter_mut().enumerate() {
+        item.address = (start + page * PAGE) as u64;
+        item.slot = page as u32;
+    }
+    command
+}
+
+/// Has this thread's ioctls of one descriptor fail from now on, with EPERM.
+fn refuse_ioctl_of(fd: i32) {
+    let [nr, first] = [
+        core::mem::offset_of!(libc::seccomp_data, nr),
+        core::mem::offset_of!(libc::seccomp_data, args),
+    ];
+    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    let is = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    let say = (libc::BPF_RET | libc::BPF_K) as u16;
+    // SAFETY: they only make structures; the filter outlives the call that copies it.
+    unsafe {
+        let filter = [
+            libc::BPF_STMT(load, nr as u32),
+            libc::BPF_JUMP(is, libc::SYS_ioctl as u32, 0, 3),
+            libc::BPF_STMT(load, first as u32),
+            libc::BPF_JUMP(is, fd as u32, 0, 1),
+            libc::BPF_STMT(say, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            libc::BPF_STMT(say, libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog {
+            len: filter.len() as u16,
+            filter: filter.as_ptr() as *mut libc::sock_filter,
+        };
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        assert_eq!(libc::syscall(libc::SYS_seccomp, mode, 0, &program), 0);
+    }
+}
+
+/// Reads the events of a userfaultfd, and with that lets those go on that raised them.
+fn read_events(uffd: i32, over: &AtomicBool) {
+    let mut event = [0u8; 32];
+    while !over.load(Ordering::Relaxed) {
+        let mut poll = libc::pollfd {
+            fd: uffd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one descriptor, and room for one event.
+        unsafe {
+            if libc::poll(&mut poll, 1, 10) > 0 {
+                libc::read(uffd, event.as_mut_ptr().cast(), event.len());
+            }
+        }
+    }
+}
+
+/// A filter for all threads may come at any moment: here when the pages are in the staging area.
+#[test]
+fn a_filter_that_comes_between_two_moves_loses_nothing_and_ends_nobody() {
+    let tools = match tools(PAGES) {
+        Ok(tools) => tools,
+        Err(errno) => {
+            pleat_testing::skip(format!("userfaultfd is not allowed here (errno {errno})"));
+            return;
+        }
+    };
+    let start = managed(&tools);
+    let command = command(start);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| read_events(tools.uffd, &over));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            refuse_ioctl_of(tools.outbox_uffd);
+            take_all(&tools, &command, start);
+            assert_eq!(present_pages(tools.area.staging(), PAGES), 0);
+            // And what can be taken no more stays where it is.
+            fill(&tools, start);
+            refuse_ioctl_of(tools.uffd);
+            let answer = take(&tools, &command);
+            assert_eq!(answer.status[..PAGES], [message::FORBIDDEN; PAGES]);
+            assert_eq!(present_pages(start, PAGES), PAGES);
         }));
         over.store(true, Ordering::Relaxed);
         if let Err(panic) = result {
