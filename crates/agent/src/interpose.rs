@@ -11,7 +11,7 @@
 //! cannot become writable. These four and `munmap` also because the file may be mapped again in its place
 //! (see `frozen`).
 
-use crate::{area, files, frozen, growth, guards, serve, start, symbols, threads};
+use crate::{area, exits, files, frozen, growth, guards, serve, start, symbols, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use syscalls::Sysno;
@@ -109,6 +109,7 @@ fn claim(start: Start, argument: *mut c_void, stack: usize) -> Option<usize> {
 
 extern "C" fn begin(slot: *mut c_void) -> *mut c_void {
     threads::protect_current();
+    exits::watch_current();
     let entry = &STARTS[slot as usize % STARTING];
     let argument = entry[1].load(Ordering::Acquire) as *mut c_void;
     let stack = entry[2].load(Ordering::Acquire);

@@ -18,6 +18,7 @@ mod bytes;
 mod credentials;
 mod direct;
 mod exec;
+mod exits;
 mod files;
 mod frozen;
 mod growth;

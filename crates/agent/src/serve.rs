@@ -122,6 +122,14 @@ pub fn followed() -> u32 {
     })
 }
 
+/// Waits until pages that are being moved away are. What was protected before (`threads`) is not moved any more.
+pub fn let_moves_end() {
+    if let Some(control) = growth::control() {
+        raw::lock(&control.lock, look_for_supervisor);
+        raw::unlock(&control.lock);
+    }
+}
+
 /// Ends the process if the supervisor is gone: it may have been killed with a lock in its hand, for which this thread waits instead
 /// of for the end of the connection.
 pub fn look_for_supervisor() {

@@ -3,7 +3,7 @@
 use crate::abandoned::is_abandoned;
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
-use crate::{credentials, exec, growth, patch, serve, symbols, threads};
+use crate::{credentials, exec, exits, growth, patch, serve, symbols, threads};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use pleat_wire::message::{Hello, HELLO};
@@ -66,6 +66,8 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
         return;
     }
     threads::protect_current();
+    exits::begin();
+    exits::watch_current();
     threads::get_ready();
     growth::begin();
     let is_exec_seen = patch::install();

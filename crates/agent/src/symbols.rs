@@ -27,6 +27,10 @@ pub struct Symbol(AtomicUsize);
 pub static PTHREAD_CREATE: Symbol = Symbol(AtomicUsize::new(0));
 /// What this library's `fork` stands in front of.
 pub static FORK: Symbol = Symbol(AtomicUsize::new(0));
+/// What this library's `clone` stands in front of.
+pub static CLONE: Symbol = Symbol(AtomicUsize::new(0));
+static KEY_CREATE: Symbol = Symbol(AtomicUsize::new(0));
+static SETSPECIFIC: Symbol = Symbol(AtomicUsize::new(0));
 static ATFORK: Symbol = Symbol(AtomicUsize::new(0));
 static ERRNO_LOCATION: Symbol = Symbol(AtomicUsize::new(0));
 static STACK_SIZE: Symbol = Symbol(AtomicUsize::new(0));
@@ -50,6 +54,9 @@ pub fn resolve() {
     let note = |symbol: &Symbol, address| symbol.0.store(address, Ordering::Release);
     note(&PTHREAD_CREATE, next(c"pthread_create"));
     note(&FORK, next(c"fork"));
+    note(&CLONE, next(c"clone"));
+    note(&KEY_CREATE, last(c"pthread_key_create"));
+    note(&SETSPECIFIC, last(c"pthread_setspecific"));
     note(&ATFORK, last(c"pthread_atfork"));
     note(&ERRNO_LOCATION, last(c"__errno_location"));
     note(&STACK_SIZE, last(c"pthread_attr_getstacksize"));
@@ -80,6 +87,27 @@ pub fn at_fork(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern 
         let register = core::mem::transmute::<usize, AtFork>(address);
         register(Some(prepare), Some(parent), Some(child)) == 0
     }
+}
+
+/// A key for a value of each thread, and what is called with it when the thread ends; `None` where that cannot be had.
+pub fn make_key(on_end: extern "C" fn(*mut c_void)) -> Option<u32> {
+    type Create = unsafe extern "C" fn(*mut u32, extern "C" fn(*mut c_void)) -> c_int;
+    let (address, mut key) = (KEY_CREATE.address(), 0);
+    if address == 0 || SETSPECIFIC.address() == 0 {
+        return None;
+    }
+    // SAFETY: found under this name, so it has this type; the function stays loaded.
+    let result = unsafe { core::mem::transmute::<usize, Create>(address)(&mut key, on_end) };
+    (result == 0).then_some(key)
+}
+
+/// Sets the calling thread's value under a key from [`make_key`].
+pub fn set_value(key: u32, value: *const c_void) {
+    type Set = unsafe extern "C" fn(u32, *const c_void) -> c_int;
+    // SAFETY: found under this name when the key was made, so it has this type.
+    let set = unsafe { core::mem::transmute::<usize, Set>(SETSPECIFIC.address()) };
+    // SAFETY: the C library made the key. Without a value nothing is called.
+    let _ = unsafe { set(key, value) };
 }
 
 /// Sets the errno of the calling thread, which is one of the program's.

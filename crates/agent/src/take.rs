@@ -80,11 +80,6 @@ fn move_out(
 ) {
     let mut at = 0;
     while at < items.len() {
-        if threads::is_protected(items[at].address as usize) {
-            status[at] = message::UNMOVABLE;
-            at += 1;
-            continue;
-        }
         let run = run_length(&items[at..]);
         match move_run(tools, generation, at, items[at].address, run, timer) {
             Moved::Pages(moved) => {
@@ -153,10 +148,7 @@ fn run_length(items: &[TakeItem]) -> usize {
         .iter()
         .take(RUN_MAX)
         .enumerate()
-        .take_while(|(at, item)| {
-            item.address == first + (at * PAGE) as u64
-                && !threads::is_protected(item.address as usize)
-        })
+        .take_while(|(at, item)| item.address == first + (at * PAGE) as u64)
         .count()
 }
 
@@ -169,7 +161,7 @@ enum Moved {
     Stale,
 }
 
-/// Moves a run into the staging area, at the place of its first item.
+/// Moves a run into the staging area, at the place of its first item, up to the first page that must stay.
 fn move_run(
     tools: &Tools,
     generation: u64,
@@ -178,13 +170,6 @@ fn move_run(
     pages: usize,
     timer: &mut Timer,
 ) -> Moved {
-    let mut argument = uffd::Move {
-        dst: (tools.area.staging() + at * PAGE) as u64,
-        src: address,
-        len: (pages * PAGE) as u64,
-        mode: uffd::MODE_DONTWAKE,
-        moved: 0,
-    };
     // SAFETY: the control page is mapped for the life of the process.
     let control = unsafe { &*tools.control };
     raw::lock(&control.lock, serve::look_for_supervisor);
@@ -192,6 +177,20 @@ fn move_run(
         raw::unlock(&control.lock);
         return Moved::Stale;
     }
+    // Under the lock: who has a page protected waits for it once, and knows that nothing moves there any more.
+    let is_free = |page: &usize| !threads::is_protected(address as usize + page * PAGE);
+    let pages = (0..pages).take_while(is_free).count();
+    if pages == 0 {
+        raw::unlock(&control.lock);
+        return Moved::Failed(message::UNMOVABLE);
+    }
+    let mut argument = uffd::Move {
+        dst: (tools.area.staging() + at * PAGE) as u64,
+        src: address,
+        len: (pages * PAGE) as u64,
+        mode: uffd::MODE_DONTWAKE,
+        moved: 0,
+    };
     let began = timer.now();
     // SAFETY: the structure of this request. The destination is our own and empty; the source is
     // what the command means, because no event was read since it was made (the generation, checked

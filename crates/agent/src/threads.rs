@@ -1,4 +1,4 @@
-//! Pages that must never be away: the thread control blocks.
+//! Pages that must never be away: the thread control blocks, and what else the kernel writes when a thread ends (`exits`).
 //!
 //! When a thread ends, the kernel clears its thread id in the thread's control block and wakes who
 //! waits to join it, but it raises no userfault for that (`PF_EXITING`): were the page away, the
@@ -38,6 +38,11 @@ pub fn protect_current() {
     let pointer = thread_pointer();
     insert(pointer / PAGE);
     insert((pointer + BLOCK - 1) / PAGE);
+}
+
+/// Protects the page at `address`. It may be away, or on its way: see `serve::let_moves_end`.
+pub fn protect(address: usize) {
+    insert(address / PAGE);
 }
 
 /// Whether the page at `address` must stay. With the table full every page must.

@@ -24,7 +24,7 @@
     X(sysvshm) X(shanon) X(memfd) X(vmreadv) X(procmem) X(splice) X(vmspliceheld)         \
     X(odirect) X(sendfile) X(aio) X(readinto) X(socket) X(writefull) X(closeall)          \
     /* threads.c */                                                                       \
-    X(futex) X(futexpi) X(robust) X(altstack) X(sigstack) X(threads) X(thrdjoin) X(threadchurn)       \
+    X(futex) X(futexpi) X(robust) X(cleartid) X(altstack) X(sigstack) X(threads) X(thrdjoin) X(threadchurn)       \
     X(itimer) X(rawexit) X(lastthread)                                                    \
     /* processes.c */                                                                     \
     X(vfork) X(clonevm) X(clonevmfiles) X(rawfork) X(rawwiped) X(underfork) X(forkpress)     \

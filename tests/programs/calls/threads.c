@@ -3,6 +3,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -60,26 +61,136 @@ void call_futexpi(void) {
     }
 }
 
-static void *die_with_lock(void *mutex) {
-    must(pthread_mutex_lock(mutex) == 0);
+/* The kernel marks the locks of a thread that ends, wherever they are: these, of different kinds, are pages apart. */
+enum { LOCKS = 6 };
+static pthread_mutex_t *locks[LOCKS];
+enum ending { RETURNS, LEAVES, IS_CANCELLED, LOCKS_LATE, FORKS, ENDINGS };
+
+static void make_locks(void) {
+    struct region r = map_region(MB / PAGE);
+    pthread_mutexattr_t attributes;
+    must(pthread_mutexattr_init(&attributes) == 0);
+    must(pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0);
+    for (int i = 0; i < LOCKS; i++) {
+        must(pthread_mutexattr_setprotocol(&attributes, i % 2 ? PTHREAD_PRIO_INHERIT : PTHREAD_PRIO_NONE) == 0);
+        /* The last is in two pages: what links it to the others, and its word. */
+        size_t inside = i == LOCKS - 1 ? PAGE - 16 : 64u * (unsigned)i;
+        locks[i] = (pthread_mutex_t *)(page_at(r, r.pages / LOCKS * i) + inside);
+        must(pthread_mutex_init(locks[i], &attributes) == 0);
+    }
+}
+
+static void take_locks(void *from) {
+    for (int i = (int)(long)from; i < LOCKS; i++)
+        must(pthread_mutex_lock(locks[i]) == 0);
     press();
+}
+
+static pthread_key_t late;
+static pid_t forked;
+
+static void *die_with_locks(void *how) {
+    enum ending ending = (enum ending)(long)how;
+    if (ending == LOCKS_LATE) {
+        must(pthread_mutex_lock(locks[0]) == 0);
+        must(pthread_setspecific(late, (void *)1) == 0);
+        return NULL;
+    }
+    take_locks(0);
+    if (ending == FORKS) {
+        /* From now on its pages are this process's and the child's. */
+        forked = fork();
+        must(forked >= 0);
+        while (forked == 0)
+            pause();
+        press();
+    }
+    if (ending == LEAVES)
+        pthread_exit(NULL);
+    while (ending == IS_CANCELLED)
+        pause();
     return NULL;
 }
 
-/* The kernel marks the locks of a thread that ends; it passes over those that are away (docs/architecture.md). What
- * must hold is that the join comes back. */
 void call_robust(void) {
-    pthread_mutex_t *mutex = mutex_of(pthread_mutexattr_setrobust, PTHREAD_MUTEX_ROBUST);
-    pthread_t thread;
-    must(pthread_create(&thread, NULL, die_with_lock, mutex) == 0);
-    must(pthread_join(thread, NULL) == 0);
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += 200000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    int got = pthread_mutex_timedlock(mutex, &until);
-    must(got == EOWNERDEAD || got == ETIMEDOUT);
+    must(pthread_key_create(&late, take_locks) == 0);
+    for (enum ending ending = RETURNS; ending < ENDINGS; ending++) {
+        pthread_t thread;
+        make_locks();
+        must(pthread_create(&thread, NULL, die_with_locks, (void *)(long)ending) == 0);
+        if (ending == IS_CANCELLED)
+            must(pthread_cancel(thread) == 0);
+        must(pthread_join(thread, NULL) == 0);
+        press();
+        for (int i = 0; i < LOCKS; i++) {
+            struct timespec until;
+            clock_gettime(CLOCK_REALTIME, &until);
+            until.tv_sec += 2;
+            must(pthread_mutex_timedlock(locks[i], &until) == EOWNERDEAD);
+            must(pthread_mutex_consistent(locks[i]) == 0 && pthread_mutex_unlock(locks[i]) == 0);
+        }
+    }
+    must(kill(forked, SIGKILL) == 0 && waitpid(forked, NULL, 0) == forked);
+}
+
+/* What a thread past the C library's own has of the kernel: a word that is cleared when it ends, and an rseq area, to which it
+ * writes on the way back to the program. */
+struct past {
+    int *word; /* in a page that nothing else touches */
+    int is_up;
+    /* `struct rseq`, as the kernel has had it from the first. */
+    struct {
+        uint32_t cpu_id_start, cpu_id;
+        uint64_t area;
+        uint32_t flags;
+    } rseq __attribute__((aligned(32)));
+    int chooses;
+    unsigned wrong;
+};
+enum { RSEQ_LENGTH = 32, RSEQ_SIGNATURE = 0x53053053 };
+
+static int run_past(void *argument) {
+    struct past *past = argument;
+    if (past->chooses)
+        syscall(SYS_set_tid_address, past->word);
+    bool has_rseq = syscall(SYS_rseq, &past->rseq, RSEQ_LENGTH, 0, RSEQ_SIGNATURE) == 0;
+    __atomic_store_n(&past->is_up, 1, __ATOMIC_SEQ_CST);
+    struct timespec nap = {.tv_nsec = 3000000};
+    for (int i = 0; i < 100; i++) {
+        syscall(SYS_nanosleep, &nap, NULL);
+        /* It may be moved between two looks, but not each time. */
+        unsigned cpu = 0, tries = 0;
+        do
+            syscall(SYS_getcpu, &cpu, NULL, NULL);
+        while (has_rseq && cpu != ((volatile struct past *)past)->rseq.cpu_id && ++tries < 100);
+        past->wrong += tries == 100;
+    }
+    return 0;
+}
+
+static void end_past(bool chooses) {
+    const size_t stack = 64 << 10;
+    struct past *past = middle();
+    void *memory = mmap(NULL, stack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    must(memory != MAP_FAILED);
+    past->chooses = chooses;
+    past->word = middle();
+    *past->word = 1;
+    int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+    flags |= chooses ? 0 : CLONE_CHILD_CLEARTID;
+    int thread = clone(run_past, (char *)memory + stack, flags, past, NULL, NULL, past->word);
+    must(thread > 0);
+    while (!__atomic_load_n(&past->is_up, __ATOMIC_SEQ_CST))
+        usleep(1000);
+    while (syscall(SYS_tgkill, getpid(), thread, 0) == 0)
+        press();
+    must(*past->word == 0);
+    must(past->wrong == 0);
+}
+
+void call_cleartid(void) {
+    end_past(false);
+    end_past(true);
 }
 
 static volatile int signals_seen;
