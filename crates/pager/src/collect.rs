@@ -12,6 +12,7 @@
 //! given up, and the job may read them, at any time: `space/reads.rs` says why that is harmless, and the
 //! engine moves only what is still wanted when everything was read.
 
+use crate::ends::Failure;
 use crate::shared::Shared;
 use crate::store::{Spares, SwapStore};
 use pleat_backing::{Completion, Queue, Request, Transfer};
@@ -131,10 +132,10 @@ impl Collection {
         shared: &Shared,
         store: &SwapStore,
         done: &mut Completion,
-    ) -> Result<(), String> {
+    ) -> Result<(), Failure> {
         let at = self.under_way.iter().position(|read| read.id == done.id);
         let read = self.under_way.remove(at.expect("a read ends once"));
-        let error = done.result.as_ref().err().map(ToString::to_string);
+        let mut error = std::mem::replace(&mut done.result, Ok(())).err();
         shared
             .meters
             .swap_collected_bytes
@@ -151,7 +152,12 @@ impl Collection {
                     self.found.push((item, start..self.bytes.len()));
                 }
                 None if !shared.engine().is_current(&item) => {}
-                None => return Err(error.unwrap_or_else(|| store.damaged(&item))),
+                None => {
+                    return Err(match error.take() {
+                        Some(error) => error.into(),
+                        None => store.damaged(&item),
+                    })
+                }
             }
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Folding: compressing staged pages into the store, away from the program's threads. A folding thread that is awake
 //! helps to answer faults as well (`parallel.rs`).
 
+use crate::ends::Failure;
 use crate::folds::{FoldJob, BATCH};
 use crate::parallel::{help, Buffers, Tools};
 use crate::profile::{EvictionPart, FaultClock};
@@ -95,7 +96,7 @@ impl Press {
             // Until the job has ended its pages are there to be wanted: no frame of theirs is used again.
             self.unplaced.append(&mut self.jobs);
             self.results.clear();
-            shared.fail(full.to_string());
+            shared.fail(Failure::CacheFull(full));
             return false;
         }
         let (write, release) = {
@@ -223,7 +224,7 @@ impl Press {
                 let mut engine = shared.engine();
                 engine.recompressed(&self.cold, result, &bytes[..len(&result)]);
             }
-            Err(error) => shared.fail(damaged(&error.to_string())),
+            Err(error) => shared.fail(Failure::Undecodable(error)),
         }
         true
     }
@@ -247,7 +248,7 @@ pub fn unfold_item(
     item: FillItem,
     bytes: &[u8],
     page: &mut Page,
-) -> Result<Option<Fingerprint>, String> {
+) -> Result<Option<Fingerprint>, Failure> {
     match item {
         FillItem::Staged(_) => {}
         FillItem::File => unreachable!("what is read from a file is not planned so"),
@@ -263,7 +264,7 @@ pub fn unfold_item(
             let bytes = &bytes[start as usize..(start + len) as usize];
             check(bytes, sum)?;
             let unfolded = folder.unfold(codec, bytes, page);
-            unfolded.map_err(|error| damaged(&error.to_string()))?;
+            unfolded.map_err(Failure::Undecodable)?;
             let store = shared.swap.as_ref().filter(|_| compares);
             return Ok(store.map(|store| store.fingerprints.of(page)));
         }
@@ -275,16 +276,11 @@ pub fn unfold_item(
 ///
 /// # Errors
 /// Why the job has to end.
-pub fn check(bytes: &[u8], expected: Option<u64>) -> Result<(), String> {
+pub fn check(bytes: &[u8], expected: Option<u64>) -> Result<(), Failure> {
     match expected {
-        Some(sum) if checksum(bytes) != sum => Err(damaged("a compressed page has changed")),
+        Some(sum) if checksum(bytes) != sum => Err(Failure::Changed),
         _ => Ok(()),
     }
-}
-
-/// Why the job ends when a compressed page is not what it was.
-pub fn damaged(what: &str) -> String {
-    format!("memory is damaged: {what}; test it (memtest86+), or report this as a bug of pleat")
 }
 
 /// The life of a folding thread.

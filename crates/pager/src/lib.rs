@@ -22,6 +22,7 @@ mod cgroup;
 mod collect;
 mod companion;
 mod crowd;
+mod ends;
 mod engine_lock;
 mod files;
 mod fold;
@@ -61,7 +62,8 @@ mod write;
 
 pub use cgroup::Gauge;
 pub use companion::Companion;
-pub use fold::{check, damaged};
+pub use ends::Failure;
+pub use fold::check;
 pub use folds::FoldJob;
 pub use job::{run, run_beside, Ending, Job, Outcome, Place, Record, RunError, Swap};
 pub use meters::{Meter, Reading};

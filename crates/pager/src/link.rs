@@ -3,6 +3,7 @@
 //! The space's thread (`space`) owns what is behind; others leave it mail and ring its bell, and whoever takes pages away
 //! (`reclaim.rs`) reserves its `take`.
 
+use crate::ends::Unservable;
 use crate::files::{FileRead, FileRequested};
 use crate::meters::Meter;
 use crate::ports::{AgentSocket, Machine, SpaceBell, Userfault};
@@ -14,7 +15,7 @@ use pleat_wire::message::{Token, TAKE_MAX};
 use pleat_wire::PAGE;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// Bytes of an agent's staging area.
 pub const STAGING_LEN: u64 = (TAKE_MAX * PAGE) as u64;
@@ -76,7 +77,7 @@ pub struct Link {
     /// By which the process of a forked child claims it; zeros: it was never to be claimed.
     pub token: Token,
     /// It cannot be served: its process is ended as soon as it is known, and waits until then.
-    pub is_condemned: AtomicBool,
+    unservable: OnceLock<Unservable>,
     /// The thread that serves it; 0 until that runs.
     pub thread: AtomicI32,
     /// Its userfaultfd.
@@ -137,7 +138,7 @@ impl Link {
             pid: AtomicI32::new(0),
             process: Mutex::new(None),
             token,
-            is_condemned: AtomicBool::new(false),
+            unservable: OnceLock::new(),
             thread: AtomicI32::new(0),
             uffd,
             machine,
@@ -214,16 +215,22 @@ impl Link {
     }
 
     /// It cannot be served any more: its process is to be ended.
-    pub fn condemn(&self) {
-        self.is_condemned.store(true, Ordering::Release);
+    pub fn condemn(&self, why: Unservable) {
+        // The first says it.
+        let _ = self.unservable.set(why);
         self.bell.ring();
+    }
+
+    /// Why its process is to be ended, if it is.
+    pub fn why_unservable(&self) -> Option<&Unservable> {
+        self.unservable.get()
     }
 
     /// Whether nobody waits for it: it has ended, or cannot be served and is not known, so that it is ended when
     /// the job is over.
     pub fn is_over(&self) -> bool {
-        let is_condemned = self.is_condemned.load(Ordering::Acquire);
-        self.ended.load(Ordering::Acquire) || (is_condemned && lock(&self.process).is_none())
+        self.ended.load(Ordering::Acquire)
+            || (self.why_unservable().is_some() && lock(&self.process).is_none())
     }
 
     /// Asks the space's thread to end.

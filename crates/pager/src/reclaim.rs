@@ -2,6 +2,7 @@
 //!
 //! Any thread may call [`kick`] whenever memory may have run short; it never waits.
 
+use crate::ends::{Misuse, Unservable};
 use crate::profile::{EvictionPart, Stopwatch};
 use crate::shared::{lock, AgentLink, Link, Shared};
 use pleat_sys::ticks::ticks;
@@ -187,7 +188,9 @@ fn send(shared: &Shared, taker: &Taker, pages: &[PageNo], clock: &mut Stopwatch)
     match sent {
         Ok(()) => {}
         // It does not read what it is told, which is never much.
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => taker.link.condemn(),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            taker.link.condemn(Unservable::Misuse(Misuse::Unread));
+        }
         // The process is gone or going; its thread finds out and drops the space with these pages.
         Err(_) => taker.link.bell.ring(),
     }

@@ -4,6 +4,7 @@
 //! `links`, then a link's `take`, then `engine`, then a ring's free list; the recorder's by itself.
 
 use crate::crowd::Crowd;
+use crate::ends::Failure;
 use crate::engine_lock::{EngineLock, Held};
 use crate::files::Readers;
 use crate::folds::Folds;
@@ -90,7 +91,7 @@ pub struct Shared {
     /// What last went wrong with the swap file.
     pub swap_error: Mutex<Option<String>>,
     /// Why the job must be ended, once there is a reason.
-    pub failure: Mutex<Option<String>>,
+    pub failure: Mutex<Option<Failure>>,
     /// Wakes the main thread.
     pub main_bell: Bell,
     /// The job is over: threads are to end.
@@ -228,7 +229,7 @@ impl Shared {
     }
 
     /// Notes that the job cannot go on, and why; the first reason counts.
-    pub fn fail(&self, why: String) {
+    pub fn fail(&self, why: Failure) {
         lock(&self.failure).get_or_insert(why);
         self.main_bell.ring();
     }
@@ -245,7 +246,7 @@ impl Shared {
 
     /// Why it cannot go on, if so.
     pub fn failure(&self) -> Option<String> {
-        lock(&self.failure).clone()
+        lock(&self.failure).as_ref().map(ToString::to_string)
     }
 
     /// Whether the job is over.

@@ -33,6 +33,7 @@
 
 mod evict;
 
+use crate::ends::Failure;
 use crate::files::Origin;
 use crate::rings::Slots;
 use crate::shared::{lock, Link, Shared};
@@ -297,11 +298,7 @@ impl StandIns {
         let since = std::mem::replace(&mut *lock(&self.looked), Instant::now());
         for file in files.into_iter().filter(|file| !file.lease.is_held()) {
             if since.elapsed() > self.break_time / LOOK_LATE {
-                shared.fail(format!(
-                    "pleat was stopped while a mapped file ({}) was opened for writing; the job is ended \
-                     to keep its programs from reading what the file is no more",
-                    name_of(&file.lease)
-                ));
+                shared.fail(Failure::LeaseMissed(name_of(&file.lease).to_string()));
             }
             self.give_up(shared, &file);
         }
@@ -314,7 +311,7 @@ impl StandIns {
         let whole = file.len().next_multiple_of(PAGE_SIZE as u64);
         if !file.memory.punch(0, whole) {
             // Without the lease given up, nobody can have changed the file before the job is dead.
-            return shared.fail("pages of a mapped file cannot be given back".into());
+            return shared.fail(Failure::FileNotGivenBack);
         }
         file.lease.give_up();
         shared.meters.leases_broken.add(1);

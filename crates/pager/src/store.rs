@@ -4,6 +4,7 @@
 //! by itself; the writer (`write.rs`) seals every page by itself. Nothing that was read is used
 //! before its seal is right and the engine has said that it is still wanted.
 
+use crate::ends::Failure;
 use crate::fold;
 use crate::job::{Place, RunError, Swap};
 use pleat_backing::{
@@ -79,7 +80,7 @@ impl SwapStore {
     ///
     /// # Errors
     /// Why the job has to end: what is in memory is not what it was.
-    pub fn seal(&self, plan: &WritePlan, buffer: &mut Buffer) -> Result<(), String> {
+    pub fn seal(&self, plan: &WritePlan, buffer: &mut Buffer) -> Result<(), Failure> {
         buffer.resize(plan.bytes.len());
         buffer.copy_from_slice(&plan.bytes);
         for item in &plan.items {
@@ -97,18 +98,16 @@ impl SwapStore {
     }
 
     /// Why the job ends when a page is not what was written.
-    pub fn damaged(&self, item: &ReadItem) -> String {
-        format!(
-            "{}, reading at byte {}: what was read is not what was written (damaged, out of date or \
-             misplaced); check the disk (dmesg) and choose another --swap-dir",
-            self.backing.name(),
-            item.offset
-        )
+    pub fn damaged(&self, item: &ReadItem) -> Failure {
+        Failure::NotWhatWasWritten {
+            file: self.backing.name(),
+            offset: item.offset,
+        }
     }
 
     /// Why the job ends when a transfer does not.
-    pub fn stuck(&self, transfer: Transfer, offset: u64) -> String {
-        BackingError::stuck(&self.backing.name(), transfer, offset, STUCK).to_string()
+    pub fn stuck(&self, transfer: Transfer, offset: u64) -> BackingError {
+        BackingError::stuck(&self.backing.name(), transfer, offset, STUCK)
     }
 }
 

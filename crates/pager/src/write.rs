@@ -5,6 +5,7 @@
 //! failed are in memory still, so a full or broken disk is no end by itself.
 
 use crate::collect::{self, Collection};
+use crate::ends::Failure;
 use crate::reclaim;
 use crate::shared::{lock, Shared};
 use crate::store::{Spares, SwapStore, Watch};
@@ -38,7 +39,7 @@ pub fn run(shared: &Arc<Shared>) {
     let Some(store) = &shared.swap else { return };
     let mut writer = match Writer::new(shared, store) {
         Ok(writer) => writer,
-        Err(error) => return shared.fail(error.to_string()),
+        Err(error) => return shared.fail(error.into()),
     };
     while !shared.is_over() {
         if let Err(why) = writer.turn() {
@@ -108,7 +109,7 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// Why the job has to end.
-    pub fn turn(&mut self) -> Result<(), String> {
+    pub fn turn(&mut self) -> Result<(), Failure> {
         if self.failed_at.is_some_and(|at| at.elapsed() > RETRY) {
             self.shared.engine().resume_writes();
             self.failed_at = None;
@@ -131,7 +132,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Plans writes while there are any to make.
-    fn write_on(&mut self) -> Result<(), String> {
+    fn write_on(&mut self) -> Result<(), Failure> {
         while self.has_room() {
             let mut plan = self.empty_plan();
             let planned = {
@@ -155,7 +156,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Takes a collection as far as it goes now.
-    fn collect_on(&mut self) -> Result<(), String> {
+    fn collect_on(&mut self) -> Result<(), Failure> {
         if self.collection.is_idle() && !self.begin_collection() {
             return Ok(());
         }
@@ -191,7 +192,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn submit(&mut self, mut plan: WritePlan) -> Result<(), String> {
+    fn submit(&mut self, mut plan: WritePlan) -> Result<(), Failure> {
         let mut buffer = self.spares.take(plan.bytes.len());
         self.store.seal(&plan, &mut buffer)?;
         self.bytes = std::mem::take(&mut plan.bytes);
@@ -212,7 +213,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    fn take_ended(&mut self) -> Result<(), String> {
+    fn take_ended(&mut self) -> Result<(), Failure> {
         let mut done = std::mem::take(&mut self.done);
         self.queue.complete(Patience::Poll, &mut done);
         for mut completion in done.drain(..) {
@@ -261,7 +262,7 @@ impl<'a> Writer<'a> {
         reclaim::kick(self.shared);
     }
 
-    fn look_for_stuck(&mut self) -> Result<(), String> {
+    fn look_for_stuck(&mut self) -> Result<(), Failure> {
         let begun = self.under_way.iter().map(|write| write.since);
         if let Some(oldest) = begun.min() {
             self.shared.waits_since(oldest);
@@ -271,11 +272,11 @@ impl<'a> Writer<'a> {
             return Ok(());
         };
         Err(match self.under_way.get(at) {
-            Some(write) => self.store.stuck(Transfer::Write, write.plan.offset),
+            Some(write) => self.store.stuck(Transfer::Write, write.plan.offset).into(),
             None => {
                 let at = at - self.under_way.len();
                 let offset = self.collection.offset_of(at, self.store);
-                self.store.stuck(Transfer::Read, offset)
+                self.store.stuck(Transfer::Read, offset).into()
             }
         })
     }

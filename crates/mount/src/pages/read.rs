@@ -6,7 +6,7 @@ use crate::content::Ticket;
 use crate::tree::{Node, Source};
 use pleat_codec::{Choice, Folder};
 use pleat_engine::{FillItem, FillPlan};
-use pleat_pager::{check, damaged, kick};
+use pleat_pager::{check, kick, Failure};
 use pleat_types::{CodecId, PageRange, StagingSlot, PAGE_SIZE};
 use std::cell::RefCell;
 use std::io;
@@ -293,7 +293,7 @@ impl Cached {
                 let bytes = &bytes[start..start + len];
                 check(bytes, sum).and_then(|()| {
                     let unfolded = desk.folder.unfold(codec, bytes, page);
-                    unfolded.map_err(|error| damaged(&error.to_string()))
+                    unfolded.map_err(Failure::Undecodable)
                 })
             }
         };

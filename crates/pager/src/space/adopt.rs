@@ -2,7 +2,7 @@
 
 use super::events::cut;
 use super::files::pending;
-use super::{Ended, Space};
+use super::{End, Space};
 use pleat_sys::procfs::{Mapping, MappingKind};
 use pleat_types::{PageRange, PAGE_SIZE};
 use pleat_wire::message::{Guard, GUARD, GUARD_MAX};
@@ -43,7 +43,7 @@ impl Space {
     ///
     /// Nothing is, as long as it is not known which memory is the agent's, or what a fork has left out: a look follows
     /// when it is.
-    pub(super) fn adopt_new_mappings(&mut self) -> Result<(), Ended> {
+    pub(super) fn adopt_new_mappings(&mut self) -> Result<(), End> {
         if self.agent.is_none() || self.newborn.is_some() {
             return Ok(());
         }
@@ -75,7 +75,7 @@ impl Space {
     /// cannot be, and all mappings are to be looked at.
     ///
     /// The list of mappings is not read: the thread stands still that knows of this one, so it is what is registered.
-    pub(super) fn adopt_grown(&mut self) -> Result<bool, Ended> {
+    pub(super) fn adopt_grown(&mut self) -> Result<bool, End> {
         let Some(agent) = &self.agent else {
             return Ok(false);
         };
@@ -193,7 +193,7 @@ impl Space {
 
     /// Without fork events, has the agent keep a range from children. The agent gets this before any
     /// command for the range, for both go the same way.
-    fn guard(&self, start: u64, end: u64) -> Result<(), Ended> {
+    fn guard(&self, start: u64, end: u64) -> Result<(), End> {
         let Some(agent) = self.agent.as_ref().filter(|agent| !agent.fork_events) else {
             return Ok(());
         };

@@ -1,6 +1,7 @@
 //! What the agent answers.
 
-use super::{Ended, Space};
+use super::{End, Space};
+use crate::ends::Misuse;
 use crate::folds::FoldJob;
 use crate::profile::EvictionPart;
 use crate::shared::{lock, AgentLink};
@@ -13,7 +14,7 @@ use pleat_wire::message::{self, Taken, Word};
 
 impl Space {
     /// Takes the agent's answer, if there is one.
-    pub(super) fn hear_agent(&mut self) -> Result<(), Ended> {
+    pub(super) fn hear_agent(&mut self) -> Result<(), End> {
         let Some(agent) = &self.agent else {
             return Ok(());
         };
@@ -24,7 +25,7 @@ impl Space {
                 self.agent_gone = true;
                 Ok(())
             }
-            Received::Garbled => Err(self.breach("a packet of another process, or too long")),
+            Received::Garbled => Err(self.misused(Misuse::Garbled)),
             Received::Packet(length, _) => {
                 let packet = &packet[..length];
                 let kind = packet.first_chunk().map(|kind| u32::from_ne_bytes(*kind));
@@ -36,13 +37,13 @@ impl Space {
                 let done = pleat_sys::read_plain::<Word>(packet);
                 match done.filter(|_| is(message::DONE)) {
                     Some(done) => self.hear_done(&done),
-                    None => Err(self.breach("an unknown message")),
+                    None => Err(self.misused(Misuse::Unknown)),
                 }
             }
         }
     }
 
-    fn apply_taken(&mut self, taken: &Taken) -> Result<(), Ended> {
+    fn apply_taken(&mut self, taken: &Taken) -> Result<(), End> {
         let Some(agent) = self.agent.clone() else {
             return Ok(());
         };
@@ -52,7 +53,7 @@ impl Space {
         let answered = lock(&self.link.take).answered();
         let answered = answered.filter(|sent| sent.items.len() == taken.count as usize);
         let Some(Sent { items, ticks, .. }) = answered else {
-            return Err(self.breach("an answer to what was not asked"));
+            return Err(self.misused(Misuse::Unasked));
         };
         self.note_forbidden(&taken.status[..items.len()]);
         if let Some(profile) = &self.shared.profile {

@@ -1,7 +1,7 @@
 //! The beacon and the doorbells: pages of the agent's that are touched to announce something.
 
 use super::faults::Fault;
-use super::{Ended, Space};
+use super::{End, Space};
 use pleat_types::{PageNo, PageRange};
 use pleat_wire::message::{DOORBELLS, DOORBELL_PAGES};
 
@@ -17,7 +17,7 @@ pub(super) enum Doorbell {
 
 impl Space {
     /// The program has made a mapping, and waits until it is managed.
-    pub(super) fn welcome_newcomers(&mut self) -> Result<(), Ended> {
+    pub(super) fn welcome_newcomers(&mut self) -> Result<(), End> {
         if self.newcomers.is_empty() {
             return Ok(());
         }

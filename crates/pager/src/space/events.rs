@@ -3,7 +3,8 @@
 use super::faults::Fault;
 use super::misconduct::condemn_child;
 use super::patience::Patience;
-use super::{Ended, Space};
+use super::{End, Space};
+use crate::ends::{Misuse, Unservable};
 use crate::shared::lock;
 use pleat_sys::process::readable;
 use pleat_types::{PageNo, PageRange};
@@ -16,7 +17,7 @@ use std::time::Duration;
 impl Space {
     /// Reads the messages that wait into the queues, with commands held back if there was an event
     /// (rule 4).
-    pub(super) fn gather(&mut self) -> Result<(), Ended> {
+    pub(super) fn gather(&mut self) -> Result<(), End> {
         let began = self.clock.now();
         let mut fresh = Vec::new();
         let is_locked = self.lock_agent()?;
@@ -50,11 +51,11 @@ impl Space {
                 }
             }
         }
-        result.map_err(|error| self.end_process(&format!("it cannot be followed ({error})")))
+        result.map_err(|error| self.condemn(Unservable::CannotFollow(error)))
     }
 
     /// Takes the control lock (rule 4). `false`: there is no agent that could move pages, so it is not needed.
-    fn lock_agent(&mut self) -> Result<bool, Ended> {
+    fn lock_agent(&mut self) -> Result<bool, End> {
         let patience = Patience::for_lock(self.now());
         let pid = self.link.pid.load(Ordering::Acquire);
         loop {
@@ -76,7 +77,7 @@ impl Space {
                 return Ok(false);
             }
             if is_exhausted.get() {
-                return Err(self.breach("its lock is not let go"));
+                return Err(self.misused(Misuse::LockKept));
             }
             if self.revoke()? {
                 return Ok(false);
@@ -85,7 +86,7 @@ impl Space {
     }
 
     /// Deals with everything read so far: all events first, in order, then the faults (rule 2).
-    pub(super) fn work(&mut self) -> Result<(), Ended> {
+    pub(super) fn work(&mut self) -> Result<(), End> {
         while let Some(event) = self.events.pop_front() {
             match event {
                 Message::Remove { start, end } => self.forget(start, end),
@@ -134,7 +135,7 @@ impl Space {
 
     /// Waits until no command is under way or being made; commands are held back, and the one under
     /// way finds another generation, so this takes microseconds (rule 5).
-    fn await_commands(&mut self) -> Result<(), Ended> {
+    fn await_commands(&mut self) -> Result<(), End> {
         let patience = Patience::for_answer(self.now());
         loop {
             let is_sent = {
@@ -153,12 +154,12 @@ impl Space {
             self.hear_agent()?;
             self.gather()?;
             if self.shared.is_over() {
-                return Err(Ended);
+                return Err(End::Gone);
             }
             let pid = self.link.pid.load(Ordering::Acquire);
             let agent = self.agent.as_ref().filter(|_| is_sent);
             if agent.is_some_and(|agent| patience.is_exhausted(&*self.shared.machine, agent, pid)) {
-                return Err(self.breach("a command is not answered"));
+                return Err(self.misused(Misuse::Unanswered));
             }
             if patience.sees_it_held() {
                 self.revoke()?;
@@ -171,7 +172,7 @@ impl Space {
 
     /// The agent died with a command under way. Pages of it may be lost, which does not matter to a
     /// process that is gone, but would to a child that it has forked since: that one is ended.
-    fn bury_commands(&mut self) -> Result<(), Ended> {
+    fn bury_commands(&mut self) -> Result<(), End> {
         self.agent_gone = true;
         let mut is_any = self.forking;
         for event in std::mem::take(&mut self.events) {

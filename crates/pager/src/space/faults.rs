@@ -5,7 +5,8 @@
 //! wake 1 us. `cargo bench`-free: `pleat run --stats` shows faults and stall time.
 
 use super::doorbells::Doorbell;
-use super::{Ended, Space};
+use super::{End, Space};
+use crate::ends::Unservable;
 use crate::fold::unfold_item;
 use crate::parallel::Waiting;
 use crate::profile::FaultPart;
@@ -137,7 +138,7 @@ impl Space {
     }
 
     /// Answers a fault just read, or puts it off.
-    pub(super) fn meet(&mut self, mut fault: Fault) -> Result<(), Ended> {
+    pub(super) fn meet(&mut self, mut fault: Fault) -> Result<(), End> {
         if self.shared.recorder.is_some() && !self.is_own(fault.page) {
             fault.think_ns = self.clocks.used_ns(fault.thread);
         }
@@ -159,7 +160,7 @@ impl Space {
     }
 
     /// Tries the faults put off once more.
-    pub(super) fn retry_deferred(&mut self) -> Result<(), Ended> {
+    pub(super) fn retry_deferred(&mut self) -> Result<(), End> {
         let faults = std::mem::take(&mut self.deferred);
         self.sleepers.is_gathering = faults.len() > 1;
         for mut fault in faults {
@@ -188,7 +189,7 @@ impl Space {
     }
 
     /// Answers a fault, or puts it off.
-    pub(super) fn answer(&mut self, fault: Fault) -> Result<(), Ended> {
+    pub(super) fn answer(&mut self, fault: Fault) -> Result<(), End> {
         self.answering = fault.thread;
         self.clock
             .begin(fault.name(), fault.since, fault.why.part());
@@ -238,7 +239,7 @@ impl Space {
     }
 
     /// Looks the page up and fills it; `Some` when that has to wait.
-    fn try_answer(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+    fn try_answer(&mut self, fault: &Fault) -> Result<Option<Later>, End> {
         self.prints.clear();
         let urgent = self.never_waits() || fault.is_urgent;
         if let Some(doorbell) = self.doorbell(fault.page) {
@@ -354,7 +355,7 @@ impl Space {
     }
 
     /// Fills the planned run.
-    fn fill_plan(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+    fn fill_plan(&mut self, fault: &Fault) -> Result<Option<Later>, End> {
         let count = self.plan.items.len();
         let fresh = matches!(self.plan.items[0], FillItem::Zero | FillItem::Resident);
         let address = fault.page.address();
@@ -386,7 +387,7 @@ impl Space {
     }
 
     /// Makes the pages of the planned run from this one on, but for staged ones, which are there already.
-    pub(super) fn unfold_plan(&mut self, first: PageNo) -> Result<(), Ended> {
+    pub(super) fn unfold_plan(&mut self, first: PageNo) -> Result<(), End> {
         self.prints.clear();
         // Zeros are copied like anything else. The kernel's page of zeros would do for a read, but a
         // later write would then take memory without asking.
@@ -398,10 +399,7 @@ impl Space {
                 Ok(print) => self
                     .prints
                     .extend(print.map(|print| (first.plus(nth), print))),
-                Err(why) => {
-                    self.shared.fail(why);
-                    return Err(Ended);
-                }
+                Err(failure) => return Err(End::Failed(failure)),
             }
         }
         Ok(())
@@ -414,7 +412,7 @@ impl Space {
         filled: Result<u64, FillError>,
         count: usize,
         fresh: bool,
-    ) -> Result<Option<Later>, Ended> {
+    ) -> Result<Option<Later>, End> {
         self.clock.lap(FaultPart::Fill);
         let page = PAGE_SIZE as u64;
         let address = fault.page.address();
@@ -444,8 +442,8 @@ impl Space {
             Err(FillError::Exists) => return Err(self.both(fault.page)),
             Err(FillError::EventPending) => return Ok(Some(Later::Event)),
             Err(FillError::NoMemory) => return Ok(Some(Later::Memory)),
-            Err(FillError::Dead) => return Err(Ended),
-            Err(FillError::Other(error)) => return Err(self.cannot_fill(fault.page, &error)),
+            Err(FillError::Dead) => return Err(End::Gone),
+            Err(FillError::Other(error)) => return Err(self.cannot_fill(fault.page, error)),
         }
         Ok(None)
     }
@@ -463,15 +461,13 @@ impl Space {
     }
 
     /// The account of memory is wrong.
-    pub(super) fn both(&self, page: PageNo) -> Ended {
-        let address = page.address();
-        self.end_process(&format!("its page {address:#x} is both present and away"))
+    pub(super) fn both(&self, page: PageNo) -> End {
+        self.condemn(Unservable::Both(page))
     }
 
     /// There is no way to put a page in place.
-    pub(super) fn cannot_fill(&self, page: PageNo, error: &std::io::Error) -> Ended {
-        let address = page.address();
-        self.end_process(&format!("its page {address:#x} cannot be filled ({error})"))
+    pub(super) fn cannot_fill(&self, page: PageNo, error: std::io::Error) -> End {
+        self.condemn(Unservable::CannotFill(page, error))
     }
 }
 

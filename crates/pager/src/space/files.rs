@@ -18,7 +18,8 @@
 
 use super::faults::{Fault, Later};
 use super::origins::Part;
-use super::{Ended, Space};
+use super::{End, Space};
+use crate::ends::Unservable;
 use crate::files::{FileRead, FileRequested, Origin, Task};
 use crate::ports::Userfault;
 use crate::profile::FaultPart;
@@ -93,7 +94,7 @@ pub(super) enum Content {
 impl Space {
     /// A thread of the program has mapped a file and put anonymous memory in its place, which nobody
     /// knows of yet; or it asks about a range.
-    pub(super) fn meet_file_request(&mut self, asked: FileRequested) -> Result<(), Ended> {
+    pub(super) fn meet_file_request(&mut self, asked: FileRequested) -> Result<(), End> {
         let FileRequest { address, len, .. } = asked.request;
         let end = address.saturating_add(len);
         let agrees = match asked.request.kind {
@@ -127,7 +128,7 @@ impl Space {
     /// when the mapping was made. So whatever was there had begun to be unmapped before this request was
     /// sent, and from then until its event has been read the kernel answers EAGAIN. Once it answers
     /// anything else, and everything read is applied, nothing is left to come.
-    fn adopt_file(&mut self, asked: &FileRequested) -> Result<bool, Ended> {
+    fn adopt_file(&mut self, asked: &FileRequested) -> Result<bool, End> {
         let (Some(file), Some((address, end))) = (&asked.origin, self.range_of(asked)) else {
             return Ok(false);
         };
@@ -182,7 +183,7 @@ impl Space {
     pub(super) fn settle(
         &mut self,
         probe: impl Fn(&dyn Userfault) -> Result<(), FillError>,
-    ) -> Result<bool, Ended> {
+    ) -> Result<bool, End> {
         for _ in 0..SETTLE_MAX {
             self.gather()?;
             self.work()?;
@@ -192,7 +193,7 @@ impl Space {
                 Err(_) => return Ok(false),
             }
             if self.shared.is_over() {
-                return Err(Ended);
+                return Err(End::Gone);
             }
         }
         Ok(false)
@@ -234,7 +235,7 @@ impl Space {
         &mut self,
         fault: &Fault,
         part: &Part,
-    ) -> Result<Option<Later>, Ended> {
+    ) -> Result<Option<Later>, End> {
         let is_known = self.plan.items[0] == FillItem::Resident;
         if is_known && self.is_present(fault.page) {
             // Old news: the thread was served together with another.
@@ -345,7 +346,7 @@ impl Space {
     }
 
     /// Answers the faults that waited for what has come.
-    pub(super) fn take_file_reads(&mut self, reads: Vec<FileRead>) -> Result<(), Ended> {
+    pub(super) fn take_file_reads(&mut self, reads: Vec<FileRead>) -> Result<(), End> {
         if reads.is_empty() {
             return Ok(());
         }
@@ -360,7 +361,7 @@ impl Space {
     }
 
     /// Has the thread get SIGBUS: the file ends before this page, or cannot be read there.
-    pub(super) fn poison(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+    pub(super) fn poison(&mut self, fault: &Fault) -> Result<Option<Later>, End> {
         let address = fault.page.address();
         match self.link.uffd.poison(address) {
             Ok(()) => {
@@ -369,15 +370,13 @@ impl Space {
                 self.shared.engine().forget(self.link.id, range);
             }
             Err(FillError::EventPending) => return Ok(Some(Later::Event)),
-            Err(FillError::Dead) => return Err(Ended),
+            Err(FillError::Dead) => return Err(End::Gone),
             Err(FillError::NoMemory) => return Ok(Some(Later::Memory)),
             Err(FillError::Exists) => return Ok(self.leave_to_thread(fault)),
             // Unmapped since: the thread is to look again.
             Err(FillError::NotMapped) => self.link.uffd.wake(address, PAGE_SIZE as u64),
             Err(FillError::Other(error)) => {
-                return Err(self.end_process(&format!(
-                    "its page {address:#x} cannot be poisoned ({error})"
-                )));
+                return Err(self.condemn(Unservable::CannotPoison(fault.page, error)));
             }
         }
         Ok(None)

@@ -5,7 +5,7 @@ use super::faults::{Fault, Later};
 use super::misconduct::condemn_child;
 use super::newborn::Newborn;
 use super::standins::GiveBack;
-use super::{Ended, Space};
+use super::{End, Space};
 use crate::ports::Userfault;
 use crate::shared::{lock, Link};
 use pleat_sys::uffd::FillError;
@@ -108,7 +108,7 @@ impl Space {
     }
 
     /// The program forked: the child's page table is this one's, at this moment.
-    pub(super) fn fork(&mut self, child: Arc<dyn Userfault>) -> Result<(), Ended> {
+    pub(super) fn fork(&mut self, child: Arc<dyn Userfault>) -> Result<(), End> {
         self.shared.meters.forks.add(1);
         let Ok((bell, token)) = self.shared.machine.for_child() else {
             self.shared.tell(
@@ -234,11 +234,7 @@ impl Space {
     /// Fills the beacon or a doorbell with a token or zeros, one page at a time: a doorbell filled ahead would not
     /// ring. The first thing that a forked child's agent does is to read the beacon: it finds the token of
     /// its space there, and in no other memory, which it passes on when it says hello.
-    pub(super) fn answer_own(
-        &mut self,
-        fault: &Fault,
-        token: Token,
-    ) -> Result<Option<Later>, Ended> {
+    pub(super) fn answer_own(&mut self, fault: &Fault, token: Token) -> Result<Option<Later>, End> {
         let page = &mut self.pages[..PAGE_SIZE];
         page.fill(0);
         for (to, half) in page.chunks_exact_mut(8).zip(token) {

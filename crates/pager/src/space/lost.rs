@@ -1,6 +1,7 @@
 //! A page that should be there and is not: rightly so, or the end of its process.
 
-use super::{Ended, Space};
+use super::{End, Space};
+use crate::ends::Unservable;
 use pleat_engine::FillItem;
 use pleat_types::{PageNo, PAGE_SIZE};
 use std::time::Duration;
@@ -23,7 +24,7 @@ impl Space {
 
     /// A command found no page where one was thought to be. Rightly so, if it is not thought to be there any
     /// more, or the mapping is gone (no event of that may have been read yet), or the page was given up.
-    pub(super) fn check_gone(&self, page: PageNo) -> Result<(), Ended> {
+    pub(super) fn check_gone(&self, page: PageNo) -> Result<(), End> {
         let probe = || {
             let (address, len) = (page.address(), PAGE_SIZE as u64);
             // Changes nothing for an absent page, and is refused while an event is pending and where
@@ -38,10 +39,7 @@ impl Space {
     }
 
     /// Ends the process: a page is neither where it should be nor anywhere else.
-    pub(super) fn lost(&self, page: PageNo) -> Ended {
-        let address = page.address();
-        self.end_process(&format!(
-            "its page {address:#x} is gone, though nobody has given it up, and zeros must not be read there"
-        ))
+    pub(super) fn lost(&self, page: PageNo) -> End {
+        self.condemn(Unservable::Lost(page))
     }
 }

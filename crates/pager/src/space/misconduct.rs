@@ -7,7 +7,8 @@
 //! tells nothing (a PID namespace of its own), it waits until the job is over, and is ended then
 //! (`supervisor/trust.rs`).
 
-use super::{Ended, Space};
+use super::{End, Space};
+use crate::ends::{Misuse, Unservable};
 use crate::ports::Userfault;
 use crate::shared::{lock, Link, Shared};
 use pleat_sys::process::readable;
@@ -26,18 +27,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 const WATCH_EVERY: Duration = Duration::from_millis(50);
 
 impl Space {
-    /// The agent has said something that no agent says.
-    pub(super) fn breach(&self, what: &str) -> Ended {
+    /// The agent has done something that no agent does.
+    pub(super) fn misused(&self, how: Misuse) -> End {
         self.shared.meters.dropped_peers.add(1);
-        self.end_process(&format!("its agent's connection was misused ({what})"))
+        self.condemn(Unservable::Misuse(how))
     }
 
-    /// Ends the process, because it cannot be given what it should have.
-    pub(super) fn end_process(&self, why: &str) -> Ended {
-        if self.link.is_condemned.swap(true, Ordering::AcqRel) && self.is_told.get() {
-            return Ended;
-        }
-        self.is_told.set(true);
+    /// The process is to be ended, because it cannot be given what it should have.
+    pub(super) fn condemn(&self, why: Unservable) -> End {
+        self.link.condemn(why);
+        End::Condemned
+    }
+
+    /// Says that the process is ended, and why, if it is not gone by itself.
+    pub(super) fn tell_why(&self) {
+        let Some(why) = self.link.why_unservable() else {
+            return;
+        };
         let pid = self.link.pid.load(Ordering::Acquire);
         let who = match pid {
             0 => "a forked process".into(),
@@ -47,11 +53,10 @@ impl Space {
             self.shared.meters.ended_processes.add(1);
             self.shared.tell(format!("{who} is ended: {why}"));
         }
-        Ended
     }
 
     /// The connection to the agent is closed: the process ends, or executes another program, or has closed it.
-    pub(super) fn outlive_agent(&self) -> Ended {
+    pub(super) fn outlive_agent(&self) -> End {
         let began = self.now();
         while self.shared.machine.since(began) < GOING && !self.shared.is_over() {
             let has_ended = self
@@ -59,14 +64,14 @@ impl Space {
                 .as_ref()
                 .is_some_and(|process| self.shared.machine.has_ended(process));
             if has_ended || self.link.uffd.is_dead() {
-                return Ended;
+                return End::Gone;
             }
             self.shared.machine.pause(LOOK_EVERY);
         }
         match self.has_the_same_memory() {
-            true => self.end_process("it has closed its agent's connection"),
+            true => self.condemn(Unservable::AgentGone),
             // It executes another program, and this memory is somebody's whom it has shared it with.
-            false => Ended,
+            false => End::Gone,
         }
     }
 
@@ -84,7 +89,7 @@ impl Space {
     /// Until a condemned process is gone: has it killed as soon as it is known, answers nothing, and keeps what
     /// it forks from reading anything.
     pub(super) fn see_off(&mut self) {
-        if !self.link.is_condemned.load(Ordering::Acquire) {
+        if self.link.why_unservable().is_none() {
             return;
         }
         // Its fault was read, so there is no message of it any more, and it may be all that waits here.
@@ -138,6 +143,6 @@ pub(super) fn condemn_child(shared: &Arc<Shared>, child: Arc<dyn Userfault>) {
         bell,
         (None, shared.machine.clone()),
     ));
-    link.condemn();
+    link.condemn(Unservable::CannotInherit);
     Space::new(shared.clone(), link, 1, BTreeMap::new()).start();
 }

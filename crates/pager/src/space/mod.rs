@@ -45,6 +45,7 @@ mod sleepers;
 mod standins;
 mod unshare;
 
+use crate::ends::{Failure, Unservable};
 use crate::fold::Press;
 use crate::ports::PageTableView;
 use crate::profile::FaultClock;
@@ -67,7 +68,6 @@ use reads::Reads;
 use shut_in::Stopped;
 use sleepers::Sleepers;
 use standins::{GiveBack, Stride};
-use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -81,7 +81,6 @@ pub struct Space {
     agent: Option<AgentLink>,
     process: Option<Arc<OwnedFd>>,
     /// It has been said why its process is ended.
-    is_told: Cell<bool>,
     /// Events read and not yet applied, in order.
     events: VecDeque<Message>,
     /// Faults read and not yet answered.
@@ -154,8 +153,16 @@ pub struct Space {
     page_table: Option<Box<dyn PageTableView>>,
 }
 
-/// The space's thread has nothing left to do.
-struct Ended;
+/// Why a space's thread serves no more.
+#[derive(Debug)]
+enum End {
+    /// Nobody waits for anything here: the process, or this memory of it, is gone, or the job is over.
+    Gone,
+    /// The process cannot be served, and is to be killed: [`Link::why_unservable`] says why.
+    Condemned,
+    /// The job is given up.
+    Failed(Failure),
+}
 
 impl Space {
     /// Makes a space's thread state.
@@ -171,7 +178,6 @@ impl Space {
         let now = shared.machine.now();
         Space {
             process,
-            is_told: Cell::new(false),
             shared,
             link,
             agent: None,
@@ -228,7 +234,7 @@ impl Space {
         }
         if let Err(error) = shared.machine.serve(self) {
             // It stays in the list, and its userfaultfd open.
-            link.condemn();
+            link.condemn(Unservable::NotServed);
             if let Some(process) = lock(&link.process).as_ref() {
                 shared.machine.kill(process);
             }
@@ -247,23 +253,25 @@ impl Space {
             self.shared.machine.hurry(0);
         }
         while !self.shared.is_over() {
-            if self.turn().is_err() {
-                break;
+            match self.turn() {
+                Ok(()) => continue,
+                Err(End::Gone) => {}
+                Err(End::Condemned) => self.tell_why(),
+                Err(End::Failed(failure)) => self.shared.fail(failure),
             }
+            break;
         }
         self.see_off();
         self.leave();
     }
 
     /// One turn: mail, answers, messages, faults put off; then sleep.
-    fn turn(&mut self) -> Result<(), Ended> {
+    fn turn(&mut self) -> Result<(), End> {
         if self.link.ended.load(Ordering::Acquire) {
-            return Err(Ended);
+            return Err(End::Gone);
         }
-        if self.link.is_condemned.load(Ordering::Acquire) {
-            return Err(
-                self.end_process("it cannot be given the memory that it had when it was forked")
-            );
+        if self.link.why_unservable().is_some() {
+            return Err(End::Condemned);
         }
         self.keep_silence();
         self.read_mail()?;
@@ -308,7 +316,7 @@ impl Space {
         self.shared.machine.now()
     }
 
-    fn read_mail(&mut self) -> Result<(), Ended> {
+    fn read_mail(&mut self) -> Result<(), End> {
         let mail = std::mem::take(&mut *lock(&self.link.mail));
         if let Some(process) = mail.process {
             self.process = Some(process);

@@ -1,7 +1,7 @@
 //! Bringing along what lies beside a page that has come back (`engine/src/blocks.rs` says when).
 
 use super::faults::{copy_staged, remember};
-use super::{Ended, Space};
+use super::{End, Space};
 use pleat_sys::uffd::FillError;
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
 
@@ -9,7 +9,7 @@ impl Space {
     /// Puts likely neighbours of a page in place that has just been filled. No message
     /// was read since it was looked up, so rules 1 and 2 hold for them as they do for it. What cannot be filled
     /// just now stays away.
-    pub(super) fn bring_neighbours(&mut self, page: PageNo) -> Result<(), Ended> {
+    pub(super) fn bring_neighbours(&mut self, page: PageNo) -> Result<(), End> {
         if !self.may_bring_neighbours() {
             return Ok(());
         }
@@ -40,9 +40,9 @@ impl Space {
                 Err(FillError::NotMapped | FillError::EventPending | FillError::NoMemory) => {
                     return Ok(());
                 }
-                Err(FillError::Dead) => return Err(Ended),
+                Err(FillError::Dead) => return Err(End::Gone),
                 Err(FillError::Exists) => return Err(self.both(first)),
-                Err(FillError::Other(error)) => return Err(self.cannot_fill(first, &error)),
+                Err(FillError::Other(error)) => return Err(self.cannot_fill(first, error)),
             }
         }
     }

@@ -11,7 +11,8 @@
 
 use super::adopt::covered;
 use super::faults::{Fault, Later};
-use super::{Ended, Space};
+use super::{End, Space};
+use crate::ends::Unservable;
 use pleat_sys::procfs::Mapping;
 use pleat_sys::uffd::FillError;
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
@@ -38,7 +39,7 @@ impl Space {
     /// It waits for its agent to be known here, which that itself does not wait for: what the program maps meanwhile, and
     /// the agent's own memory, could not be told apart. (Registered like the program's, the agent's stack was taken away
     /// from under it, with the lock in its hand.)
-    pub(super) fn look_at_newborn(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+    pub(super) fn look_at_newborn(&mut self, fault: &Fault) -> Result<Option<Later>, End> {
         let Some(newborn) = &self.newborn else {
             return Ok(None);
         };
@@ -55,14 +56,14 @@ impl Space {
                 false => Ok(mappings),
             }
         });
-        let mappings = looked.map_err(|error| self.cannot_look(&error))?;
+        let mappings = looked.map_err(|error| self.cannot_look(error))?;
         match self.drop_unregistered(&mappings) {
             Ok(()) => {}
             Err(FillError::EventPending) => return Ok(Some(Later::Event)),
-            Err(FillError::Dead) => return Err(Ended),
+            Err(FillError::Dead) => return Err(End::Gone),
             Err(error) => {
-                let why = format!("whether its memory is registered cannot be told ({error:?})");
-                return Err(self.end_process(&why));
+                let why = format!("{error:?}");
+                return Err(self.condemn(Unservable::CannotTellRegistered(why)));
             }
         }
         self.newborn = None;
@@ -163,7 +164,7 @@ impl Space {
 
     /// Before the child has been looked at: a page that its parent may have had wiped is empty if the mapping
     /// says so. It is asked for this page alone, for mappings beside it may say otherwise.
-    pub(super) fn check_wiped(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+    pub(super) fn check_wiped(&mut self, fault: &Fault) -> Result<Option<Later>, End> {
         let Some(newborn) = &self.newborn else {
             return Ok(None);
         };
@@ -174,10 +175,7 @@ impl Space {
         let pid = self.link.pid.load(Ordering::Acquire);
         if pid == 0 {
             if self.age(fault) > NAMELESS {
-                return Err(self.end_process(
-                    "it was forked without the C library and uses memory under MADV_WIPEONFORK, which \
-                     pleat cannot follow",
-                ));
+                return Err(self.condemn(Unservable::UnheardWiped));
             }
             return Ok(Some(Later::Leaving));
         }
@@ -185,7 +183,7 @@ impl Space {
             .shared
             .machine
             .wiped_on_fork(pid)
-            .map_err(|error| self.cannot_look(&error))?;
+            .map_err(|error| self.cannot_look(error))?;
         let address = fault.page.address();
         if wiped
             .iter()
@@ -234,12 +232,12 @@ impl Space {
     }
 
     /// A child that is just being killed cannot be looked at; with any other, nobody knows what it has.
-    fn cannot_look(&self, error: &io::Error) -> Ended {
+    fn cannot_look(&self, error: io::Error) -> End {
         let pid = self.link.pid.load(Ordering::Acquire);
         let is_gone = matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT));
         match is_gone && pid != 0 {
-            true => Ended,
-            false => self.end_process(&format!("what it has mapped cannot be read ({error})")),
+            true => End::Gone,
+            false => self.condemn(Unservable::CannotLook(error)),
         }
     }
 }

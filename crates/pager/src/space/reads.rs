@@ -18,7 +18,8 @@
 //! | the read fails, or its seal is wrong | the job ends if the item is current, for then the page is lost; else nobody wants it. Pages that were read ahead are not missed before they are wanted |
 //! | the read never ends | the job ends, after half a minute |
 
-use super::{Ended, Space};
+use super::{End, Space};
+use crate::ends::Failure;
 use crate::shared::Shared;
 use crate::store::{Spares, SwapStore, Watch};
 use pleat_backing::{Completion, Patience, Queue, Request, Transfer};
@@ -112,14 +113,14 @@ impl Reads {
         store: &SwapStore,
         items: &[ReadItem],
         now: Instant,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, Failure> {
         let wanted = items.first().map(|item| item.body);
         if let Some(read) = self.bringing(wanted) {
             return Ok(read);
         }
         if self.queue.is_none() {
             let queue = store.backing.queue(DEPTH);
-            self.queue = Some(queue.map_err(|error| error.to_string())?);
+            self.queue = Some(queue?);
         }
         if self.under_way.len() >= DEPTH as usize {
             // What came first ends first, as a rule.
@@ -169,7 +170,7 @@ impl Reads {
     ///
     /// # Errors
     /// Why the job has to end.
-    pub(crate) fn land(&mut self, shared: &Shared, store: &SwapStore) -> Result<bool, String> {
+    pub(crate) fn land(&mut self, shared: &Shared, store: &SwapStore) -> Result<bool, Failure> {
         if self.is_idle() || !self.has_ended(Patience::Poll) {
             return self.look_for_stuck(shared, store).map(|()| false);
         }
@@ -197,13 +198,13 @@ impl Reads {
                 read.items.truncate(1);
                 self.submit(store, read);
             }
-            Err(error) => fail_if_wanted(shared, &read.items[0], &error.to_string())?,
+            Err(error) => fail_if_wanted(shared, &read.items[0], error.into())?,
         }
         self.spares.give(buffer);
         Ok(true)
     }
 
-    fn look_for_stuck(&mut self, shared: &Shared, store: &SwapStore) -> Result<(), String> {
+    fn look_for_stuck(&mut self, shared: &Shared, store: &SwapStore) -> Result<(), Failure> {
         let begun = self.under_way.iter().map(|read| read.since);
         if let Some(oldest) = begun.min() {
             shared.waits_since(oldest);
@@ -213,7 +214,7 @@ impl Reads {
             None => Ok(()),
             Some(at) => {
                 let (offset, _) = store.span(&self.under_way[at].items);
-                Err(store.stuck(Transfer::Read, offset))
+                Err(store.stuck(Transfer::Read, offset).into())
             }
         }
     }
@@ -226,7 +227,7 @@ fn land_all(
     items: &[ReadItem],
     start: u64,
     bytes: &mut [u8],
-) -> Result<u64, String> {
+) -> Result<u64, Failure> {
     let mut landed = 0;
     for (index, item) in items.iter().enumerate() {
         let is_ahead = index > 0;
@@ -234,7 +235,7 @@ fn land_all(
         match store.unseal(item, start, bytes) {
             Some(folded) => landed += u64::from(shared.engine().landed(item, folded, is_ahead)),
             None if is_ahead => {}
-            None => fail_if_wanted(shared, item, &store.damaged(item))?,
+            None => fail_if_wanted(shared, item, store.damaged(item))?,
         }
     }
     Ok(landed)
@@ -242,32 +243,27 @@ fn land_all(
 
 /// Something is wrong with what was read: that is the end if the page is to be there, and its place was
 /// not just written to again.
-fn fail_if_wanted(shared: &Shared, item: &ReadItem, why: &str) -> Result<(), String> {
+fn fail_if_wanted(shared: &Shared, item: &ReadItem, why: Failure) -> Result<(), Failure> {
     match shared.engine().is_current(item) {
-        true => Err(why.to_owned()),
+        true => Err(why),
         false => Ok(()),
     }
 }
 
 impl Space {
     /// Has a page read that the program waits for; answers which read to wait for.
-    pub(super) fn read_planned(&mut self) -> Result<u64, Ended> {
+    pub(super) fn read_planned(&mut self) -> Result<u64, End> {
         let Some(store) = &self.shared.swap else {
-            let why = "a page is in a swap file that does not exist".into();
-            self.shared.fail(why);
-            return Err(Ended);
+            return Err(End::Failed(Failure::NoSwapFile));
         };
         let begun = self
             .reads
             .begin(store, &self.plan.reads, self.link.machine.now());
-        begun.map_err(|why| {
-            self.shared.fail(why);
-            Ended
-        })
+        begun.map_err(End::Failed)
     }
 
     /// Takes what was read, and answers the faults that waited for it.
-    pub(super) fn finish_reads(&mut self) -> Result<(), Ended> {
+    pub(super) fn finish_reads(&mut self) -> Result<(), End> {
         let shared = self.shared.clone();
         let Some(store) = shared.swap.as_ref().filter(|_| !self.reads.is_idle()) else {
             return Ok(());
@@ -276,10 +272,7 @@ impl Space {
             match self.reads.land(&shared, store) {
                 Ok(true) => self.retry_deferred()?,
                 Ok(false) => return Ok(()),
-                Err(why) => {
-                    shared.fail(why);
-                    return Err(Ended);
-                }
+                Err(failure) => return Err(End::Failed(failure)),
             }
         }
     }

@@ -21,7 +21,8 @@
 //! Frames are free for other pages only when no agent writes to them: no other command is made before this one is answered.
 
 use super::patience::state_of;
-use super::{Ended, Space};
+use super::{End, Space};
+use crate::ends::{Misuse, Unservable};
 use crate::link::STAGING_LEN;
 use crate::ports::Memory;
 use crate::shared::{lock, AgentLink};
@@ -34,7 +35,7 @@ use std::sync::atomic::Ordering;
 
 impl Space {
     /// As [`Space::revoke`], if the agent is stopped.
-    pub(super) fn revoke_if_stopped(&mut self) -> Result<(), Ended> {
+    pub(super) fn revoke_if_stopped(&mut self) -> Result<(), End> {
         let pid = self.link.pid.load(Ordering::Acquire);
         let agent = self.agent.as_ref();
         if agent.is_some_and(|agent| state_of(&*self.shared.machine, agent, pid) == State::Held) {
@@ -45,7 +46,7 @@ impl Space {
 
     /// Ends the command under way without its agent. `false`: there is none, or it cannot be done, and the agent is to be
     /// waited for.
-    pub(super) fn revoke(&mut self) -> Result<bool, Ended> {
+    pub(super) fn revoke(&mut self) -> Result<bool, End> {
         let Some(agent) = self.agent.clone().filter(|_| self.revoked.is_none()) else {
             return Ok(false);
         };
@@ -63,7 +64,7 @@ impl Space {
             return Ok(false);
         }
         let Ok(status) = recover(&agent, &items, &*memory) else {
-            return Err(self.end_process("what was being taken from it cannot be read"));
+            return Err(self.condemn(Unservable::CannotRecover));
         };
         lock(&self.link.take).revoke();
         self.revoked = Some(items.len());
@@ -78,13 +79,13 @@ impl Space {
         agent: &AgentLink,
         pages: usize,
         taken: &Taken,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), End> {
         if taken.count as usize != pages {
-            return Err(self.breach("an answer to what was not asked"));
+            return Err(self.misused(Misuse::Unasked));
         }
         let uffd = &self.link.uffd;
         if let Err(error) = uffd.register_read_only(agent.staging, STAGING_LEN) {
-            return Err(self.end_process(&format!("it cannot be followed any more ({error})")));
+            return Err(self.condemn(Unservable::CannotFollow(error)));
         }
         self.revoked = None;
         lock(&self.link.take).end_revocation();

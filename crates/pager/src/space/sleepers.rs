@@ -1,7 +1,7 @@
 //! Answering several faults before anybody is woken.
 
 use super::faults::Fault;
-use super::{Ended, Space};
+use super::{End, Space};
 use crate::parallel::{share_out, FaultBatch, Outcome, Waiting};
 use pleat_types::{PageRange, PAGE_SIZE};
 
@@ -21,7 +21,7 @@ pub(super) struct Sleepers {
 
 impl Space {
     /// Answers the faults just read.
-    pub(super) fn meet_all(&mut self) -> Result<(), Ended> {
+    pub(super) fn meet_all(&mut self) -> Result<(), End> {
         self.sleepers.is_gathering = self.faults.len() > 1;
         self.share_faults()?;
         while let Some(fault) = self.faults.pop_front() {
@@ -33,7 +33,7 @@ impl Space {
 
     /// Answers what can be answered at the same time, with a folding thread that is awake (`parallel.rs` says why that
     /// is right); leaves the rest.
-    fn share_faults(&mut self) -> Result<(), Ended> {
+    fn share_faults(&mut self) -> Result<(), End> {
         let faults = self.shareable();
         if faults.len() < 2 {
             return Ok(());
@@ -80,7 +80,7 @@ impl Space {
     }
 
     /// What follows from faults that were answered and settled.
-    fn note_settled(&mut self, settled: &[(Waiting, Outcome)]) -> Result<(), Ended> {
+    fn note_settled(&mut self, settled: &[(Waiting, Outcome)]) -> Result<(), End> {
         for (fault, outcome) in settled {
             match outcome {
                 Outcome::Left => continue,

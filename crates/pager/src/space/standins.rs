@@ -13,7 +13,8 @@
 use super::faults::{Fault, Later};
 use super::files::Content;
 use super::origins::Part;
-use super::{Ended, Space};
+use super::{End, Space};
+use crate::ends::Unservable;
 use crate::files::FileRequested;
 use crate::profile::FaultPart;
 use crate::shared::lock;
@@ -92,7 +93,7 @@ impl Space {
     ///
     /// As for private mappings, no event of what was there before may be applied after the range is noted;
     /// see `adopt_file`.
-    pub(super) fn adopt_stand_in(&mut self, asked: &FileRequested) -> Result<bool, Ended> {
+    pub(super) fn adopt_stand_in(&mut self, asked: &FileRequested) -> Result<bool, End> {
         let (Some(file), Some((start, end))) = (&asked.stand_in, self.range_of(asked)) else {
             return Ok(false);
         };
@@ -124,7 +125,7 @@ impl Space {
         fault: &Fault,
         view: &View,
         urgent: bool,
-    ) -> Result<Option<Later>, Ended> {
+    ) -> Result<Option<Later>, End> {
         let (file, address) = (view.file.clone(), fault.page.address());
         // Held until the engine knows of the pages.
         let state = file.state();
@@ -236,7 +237,7 @@ impl Space {
         view: &View,
         filled: Result<u64, FillError>,
         source: Source,
-    ) -> Result<Option<Later>, Ended> {
+    ) -> Result<Option<Later>, End> {
         let address = fault.page.address();
         match filled {
             Ok(pages) => {
@@ -253,14 +254,14 @@ impl Space {
             }
             Err(FillError::EventPending) => Ok(Some(Later::Event)),
             Err(FillError::NoMemory) => Ok(Some(Later::Memory)),
-            Err(FillError::Dead) => Err(Ended),
+            Err(FillError::Dead) => Err(End::Gone),
             // It is there, or unmapped since: the thread is to look again.
             Err(FillError::Exists | FillError::NotMapped) => {
                 self.link.uffd.wake(address, PAGE_SIZE as u64);
                 Ok(None)
             }
             Err(FillError::Other(error)) => {
-                Err(self.end_process(&format!("its page {address:#x} cannot be filled ({error})")))
+                Err(self.condemn(Unservable::CannotFill(fault.page, error)))
             }
         }
     }
@@ -268,7 +269,7 @@ impl Space {
     /// A page is about to be filled with zeros. In memory that stands in for a file they would be there
     /// for every process. Such a mapping that nobody knows of can only be made by calls that bypass the C
     /// library; it ends the process. `true`: an event is pending, and the fault is to be answered after it.
-    pub(super) fn is_pending_or_unknown_view(&self, fault: &Fault) -> Result<bool, Ended> {
+    pub(super) fn is_pending_or_unknown_view(&self, fault: &Fault) -> Result<bool, End> {
         if !self.link.has_stand_ins.load(Ordering::Acquire) || self.is_own(fault.page) {
             return Ok(false);
         }
@@ -284,19 +285,13 @@ impl Space {
         if !procfs::is_named(pid, address, &name).unwrap_or(false) {
             return Ok(false);
         }
-        Err(self.end_process(
-            "it has mapped more of a file by a system call that bypasses the C library, which pleat cannot \
-             follow; run it with --no-file-maps",
-        ))
+        Err(self.condemn(Unservable::UnknownView))
     }
 
     /// The file is going to be mapped there again.
-    fn wait_for_file(&mut self, fault: &Fault) -> Result<Option<Later>, Ended> {
+    fn wait_for_file(&mut self, fault: &Fault) -> Result<Option<Later>, End> {
         if self.agent.is_none() && self.age(fault) > ORPHAN_WAIT {
-            return Err(self.end_process(
-                "a file that it has mapped was opened for writing, and it was forked without the C library, \
-                 which pleat cannot follow",
-            ));
+            return Err(self.condemn(Unservable::UnheardView));
         }
         if self.giving_back == GiveBack::Idle {
             self.giving_back = GiveBack::Due;
@@ -305,19 +300,17 @@ impl Space {
     }
 
     /// The agent has done what it was asked.
-    pub(super) fn hear_done(&mut self, done: &Word) -> Result<(), Ended> {
+    pub(super) fn hear_done(&mut self, done: &Word) -> Result<(), End> {
         if done.error != 0 || self.giving_back != GiveBack::Asked {
             let error = std::io::Error::from_raw_os_error(done.error);
-            return Err(self.end_process(&format!(
-                "a file that it has mapped was opened for writing, and cannot be mapped again ({error})"
-            )));
+            return Err(self.condemn(Unservable::NotMappedAgain(error)));
         }
         self.giving_back = GiveBack::Frozen;
         Ok(())
     }
 
     /// Has the agent map files again whose memory is void. All events that were read are applied.
-    pub(super) fn give_back(&mut self) -> Result<(), Ended> {
+    pub(super) fn give_back(&mut self) -> Result<(), End> {
         match self.giving_back {
             GiveBack::Idle | GiveBack::Asked => Ok(()),
             GiveBack::Due => self.begin_giving_back(),
@@ -329,7 +322,7 @@ impl Space {
     ///
     /// No command to take pages may wait behind that: this thread would wait for the command, to follow a
     /// fork, the agent for a thread that is just changing mappings, and that one for this.
-    fn begin_giving_back(&mut self) -> Result<(), Ended> {
+    fn begin_giving_back(&mut self) -> Result<(), End> {
         if self.views.find(|file| file.is_void()).is_none() {
             self.giving_back = GiveBack::Idle;
             self.hold_commands();
@@ -353,16 +346,14 @@ impl Space {
     }
 
     /// With the mappings frozen: the next file's are replaced, or it is over.
-    fn replace_next(&mut self) -> Result<(), Ended> {
+    fn replace_next(&mut self) -> Result<(), End> {
         while let Some(file) = self.views.find(|file| file.is_void()) {
             let pid = self.link.pid.load(Ordering::Acquire);
             let parts = match procfs::mappings_of(pid, file.memory.identity()) {
                 Ok(parts) => parts,
-                Err(_) if self.link.uffd.is_dead() => return Err(Ended),
+                Err(_) if self.link.uffd.is_dead() => return Err(End::Gone),
                 Err(error) => {
-                    return Err(
-                        self.end_process(&format!("its mappings cannot be looked at ({error})"))
-                    );
+                    return Err(self.condemn(Unservable::CannotListFiles(error)));
                 }
             };
             if parts.is_empty() {
@@ -377,7 +368,7 @@ impl Space {
         self.begin_giving_back()
     }
 
-    fn replace(&mut self, file: &StandIn, parts: &[procfs::FilePart]) -> Result<(), Ended> {
+    fn replace(&mut self, file: &StandIn, parts: &[procfs::FilePart]) -> Result<(), End> {
         let mut command = Replace {
             kind: REPLACE,
             count: 0,
@@ -402,14 +393,14 @@ impl Space {
         Ok(())
     }
 
-    fn tell(&mut self, kind: u32) -> Result<(), Ended> {
+    fn tell(&mut self, kind: u32) -> Result<(), End> {
         let word = Word { kind, error: 0 };
         self.giving_back = GiveBack::Asked;
         self.send(pleat_sys::bytes_of(&word), None)
     }
 
-    fn send(&mut self, packet: &[u8], descriptor: Option<i32>) -> Result<(), Ended> {
-        let agent = self.agent.as_ref().ok_or(Ended)?;
+    fn send(&mut self, packet: &[u8], descriptor: Option<i32>) -> Result<(), End> {
+        let agent = self.agent.as_ref().ok_or(End::Gone)?;
         // Refused only by an agent that is gone; a few packets are under way at most.
         let sent = agent.channel.send(packet, descriptor);
         sent.map_err(|_| self.outlive_agent())

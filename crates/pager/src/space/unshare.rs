@@ -1,7 +1,7 @@
 //! Pages that are shared since a fork: let go when they are written to.
 
 use super::faults::{Fault, Later};
-use super::{Ended, Space};
+use super::{End, Space};
 use crate::profile::FaultPart;
 use pleat_sys::uffd::FillError;
 use pleat_types::{PageRange, PAGE_SIZE};
@@ -12,7 +12,7 @@ const UNSHARE_MAX: u64 = 16;
 impl Space {
     /// Lets a page that is shared since a fork be written to, with its neighbours if the program
     /// goes through them in order.
-    pub(super) fn unshare(&mut self, fault: &Fault, urgent: bool) -> Result<Option<Later>, Ended> {
+    pub(super) fn unshare(&mut self, fault: &Fault, urgent: bool) -> Result<Option<Later>, End> {
         let (end, window) = self.unsharing;
         let pages = if fault.page == end {
             (window * 2).min(UNSHARE_MAX)
@@ -37,7 +37,7 @@ impl Space {
                 self.shared.meters.unshared_pages.add(pages);
             }
             Err(FillError::EventPending) => return Ok(Some(Later::Event)),
-            Err(FillError::Dead) => return Err(Ended),
+            Err(FillError::Dead) => return Err(End::Gone),
             // Unmapped since: the thread is to look again.
             Err(_) => self.link.uffd.wake(address, page),
         }

@@ -3,6 +3,7 @@
 //! they are only dropped.
 
 use super::{StandIn, StandIns};
+use crate::ends::Failure;
 use crate::folds::FoldJob;
 use crate::reclaim::kick;
 use crate::shared::{lock, Holder, Shared};
@@ -82,7 +83,7 @@ impl StandIns {
             };
         }
         if !file.memory.punch(offset, (pages.len() * PAGE_SIZE) as u64) {
-            return shared.fail("a page of a mapped file cannot be punched out".into());
+            return shared.fail(Failure::FileNotPunched);
         }
         let mut jobs = Vec::new();
         let mut engine = shared.engine();

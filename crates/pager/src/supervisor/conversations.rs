@@ -6,6 +6,7 @@ use super::trust::Guest;
 use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::Stage;
+use crate::ends::Unservable;
 use crate::rings::RING_FRAMES_MAX;
 use crate::shared::{lock, AgentLink, Link};
 use crate::space::Space;
@@ -222,7 +223,7 @@ impl Supervisor<'_> {
             self.dismiss(pid, &channel, what);
         }
         if let Some(link) = claim {
-            link.condemn();
+            link.condemn(Unservable::CannotInherit);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Whether the job still gets on: gives up, or tells why it is slow.
 
 use super::Supervisor;
+use crate::ends::Failure;
 use crate::shared::lock;
 use pleat_sys::procfs;
 use std::time::{Duration, Instant};
@@ -69,11 +70,10 @@ impl Supervisor<'_> {
                 None => "raise --memory".into(),
             },
         };
-        self.shared.fail(format!(
-            "the job does not fit into --memory {} MiB, and what is too much cannot be put \
-             anywhere: {remedy}",
-            self.job.budget_bytes >> 20
-        ));
+        self.shared.fail(Failure::DoesNotFit {
+            budget_mib: self.job.budget_bytes >> 20,
+            remedy,
+        });
     }
 
     /// Whether the swap file has room and works: then the job is slow, and not without hope.

@@ -42,7 +42,6 @@ use pleat_sys::signals::{self, Change, Signal, Signals};
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trust::{Guest, Told};
@@ -249,8 +248,8 @@ impl<'a> Supervisor<'a> {
             let is_called = self.wait(pause);
             self.hear_signals();
             let failure = lock(&self.shared.failure).take();
-            if let Some(message) = failure {
-                return self.stop(message);
+            if let Some(failure) = failure {
+                return self.stop(failure.to_string());
             }
             if is_called {
                 self.accept();
@@ -382,8 +381,7 @@ impl<'a> Supervisor<'a> {
                 Stage::Silent | Stage::Unmanageable => {}
             }
         }
-        let is_left =
-            |link: &Arc<Link>| link.is_condemned.load(Ordering::Acquire) && link.is_over();
+        let is_left = |link: &Arc<Link>| link.why_unservable().is_some() && link.is_over();
         let is_over = !needed && lock(&self.shared.links).iter().all(is_left);
         match is_over {
             true => self.bury(),

@@ -160,8 +160,7 @@ impl Supervisor<'_> {
         for guest in self.unnamed.drain(..) {
             release(&guest.channel);
         }
-        let is_waiting =
-            |link: &Arc<Link>| link.is_condemned.load(Ordering::Acquire) && !link.uffd.is_dead();
+        let is_waiting = |link: &Arc<Link>| link.why_unservable().is_some() && !link.uffd.is_dead();
         let any = lock(&self.shared.links).iter().any(is_waiting)
             || !lock(&self.shared.graves).is_empty();
         if !any {

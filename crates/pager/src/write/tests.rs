@@ -97,7 +97,7 @@ impl<'a> World<'a> {
     }
 
     /// Some other part of pleat goes on.
-    fn step(&mut self) -> Result<(), String> {
+    fn step(&mut self) -> Result<(), Failure> {
         match self.random.below(3) {
             0 => self.evict(),
             1 => self.writer.turn()?,
@@ -134,7 +134,7 @@ impl<'a> World<'a> {
     }
 
     /// The program uses a page: it comes to memory, and holds what it must.
-    fn touch(&mut self, space: SpaceId, page: PageNo) -> Result<(), String> {
+    fn touch(&mut self, space: SpaceId, page: PageNo) -> Result<(), Failure> {
         let mut plan = FillPlan::default();
         for attempt in 0..1000 {
             if self.present.contains(&(space, page)) {
@@ -186,7 +186,7 @@ impl<'a> World<'a> {
         self.shared.engine().filled(space, range);
     }
 
-    fn write(&mut self, space: SpaceId, page: PageNo) -> Result<(), String> {
+    fn write(&mut self, space: SpaceId, page: PageNo) -> Result<(), Failure> {
         self.touch(space, page)?;
         self.truth.insert((space, page), self.random.next());
         Ok(())
@@ -224,7 +224,7 @@ impl<'a> World<'a> {
     }
 
     /// A program that goes to and fro, in order and at random, and gives memory back.
-    fn live(&mut self, steps: u64) -> Result<(), String> {
+    fn live(&mut self, steps: u64) -> Result<(), Failure> {
         let mut next = 0;
         for _ in 0..steps {
             let space = self.spaces[self.random.below(self.spaces.len() as u64) as usize];
@@ -246,12 +246,12 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    fn fill_up(&mut self) -> Result<(), String> {
+    fn fill_up(&mut self) -> Result<(), Failure> {
         let space = self.spaces[0];
         (0..PAGES).try_for_each(|page| self.write(space, PageNo(page)))
     }
 
-    fn compare_all(&mut self) -> Result<(), String> {
+    fn compare_all(&mut self) -> Result<(), Failure> {
         let mut all: Vec<_> = self.truth.keys().copied().collect();
         all.sort_unstable();
         all.into_iter()
@@ -319,8 +319,11 @@ fn what_a_disk_gets_wrong_ends_the_job_and_is_never_taken_for_a_page() {
         let why = lived
             .err()
             .unwrap_or_else(|| panic!("{fault:?} was not noticed"));
-        assert!(why.contains(said), "{fault:?}: {why}");
-        assert!(why.contains("reading at byte"), "{fault:?}: {why}");
+        assert!(why.to_string().contains(said), "{fault:?}: {why}");
+        assert!(
+            why.to_string().contains("reading at byte"),
+            "{fault:?}: {why}"
+        );
     }
 }
 
@@ -352,6 +355,6 @@ fn a_disk_that_answers_no_more_ends_the_job_within_half_a_minute() {
             world.truth.insert((space, PageNo(page)), page | 1);
         }
     };
-    assert!(why.contains("writing at byte"), "{why}");
-    assert!(why.contains("no answer for 30 s"), "{why}");
+    assert!(why.to_string().contains("writing at byte"), "{why}");
+    assert!(why.to_string().contains("no answer for 30 s"), "{why}");
 }
