@@ -130,3 +130,35 @@ fn what_the_kernel_killed_for_want_of_memory_is_said() {
         assert!(outcome.stderr.contains(part), "{}", outcome.describe());
     }
 }
+
+/// What is kept for the page cache was added again at every look between two samples: a job of 44 MB was taken for one of
+/// gigabytes, all it had was taken away, and the kernel killed it.
+#[test]
+fn a_job_that_reads_files_again_and_shares_memory_is_not_taken_for_larger_from_look_to_look() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if !machine.installed(&["python3"]) {
+        return;
+    }
+    let text = "import mmap, os, random, time\n\
+        shared = mmap.mmap(-1, 12 << 20)\n\
+        for page in range(0, 12 << 20, 4096): shared[page] = 1\n\
+        heap = bytearray(os.urandom(1 << 20) * 16)\n\
+        at = os.environ['READ']\n\
+        with open(at, 'wb') as file:\n    for _ in range(120): file.write(heap[:1 << 20])\n\
+        end = time.monotonic() + 6\n\
+        def read(seed):\n    dice = random.Random(seed)\n    file = os.open(at, os.O_RDONLY)\n    \
+            while time.monotonic() < end:\n        os.pread(file, 1 << 16, dice.randrange(120 << 20) & ~4095)\n        \
+                for _ in range(16): shared[dice.randrange(12 << 20)] = heap[dice.randrange(16 << 20)]\n\
+        for seed in range(6):\n    if os.fork() == 0:\n        read(seed)\n        os._exit(0)\n\
+        ended = [os.wait()[1] for _ in range(6)]\n\
+        print(ended)\n";
+    let read = machine.scratch().join("read");
+    let job = machine.job("python3").args(["-c", text]).env("READ", read);
+    let outcome = job.budget(Megabytes(100)).hard_limit().timeout(60).run();
+    outcome.expect_success();
+    assert_eq!(outcome.stdout_text().trim(), "[0, 0, 0, 0, 0, 0]");
+    let taken = taken_pages(&outcome);
+    assert!(taken <= TAKEN_MOST, "{taken} taken\n{}", outcome.describe());
+}

@@ -134,7 +134,8 @@ impl Supervisor<'_> {
             // Pages that cannot be taken must be somewhere: they have the page cache's room first.
             let stuck_bytes = engine.stuck_pages() * PAGE_SIZE as u64;
             self.lent_bytes = (stuck_bytes / LENT_PART).min(room).max(lent);
-            let used = self.used_bytes + set_aside + strain + self.cache_room.extra_bytes();
+            self.left_to_others_bytes = set_aside + strain + self.cache_room.extra_bytes();
+            let used = self.used_bytes + self.left_to_others_bytes;
             engine.measured(used.saturating_sub(self.lent_bytes));
             let processes = self.census.processes.len();
             let foreign = engine.foreign_bytes() + self.lent_bytes as i64;
@@ -226,10 +227,12 @@ impl Supervisor<'_> {
         self.gauge.as_ref().and_then(Gauge::bytes)
     }
 
-    /// Bytes in use by the engine's own account.
+    /// Bytes in use by the engine's own account, as the last look told it and as it has changed since. What that look
+    /// added to what was in use is taken off: it is added again, and would grow from look to look.
     fn engine_used(&self) -> u64 {
         let free = self.shared.engine().free_bytes();
-        (self.engine_budget as i64 - free).max(0) as u64 + self.lent_bytes + self.overdraft_bytes
+        let taken = (self.engine_budget as i64 - free).max(0) as u64;
+        (taken + self.lent_bytes + self.overdraft_bytes).saturating_sub(self.left_to_others_bytes)
     }
 
     /// Has processes managed, and mappings of managed ones looked for that grew without a fault.

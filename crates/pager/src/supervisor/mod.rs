@@ -136,6 +136,8 @@ pub struct Supervisor<'a> {
     stuck_retry: (Instant, Duration),
     /// What the job may have beyond the budget, so that what can be folded has a working set.
     overdraft_bytes: u64,
+    /// What the last look counted as used because it is left to the page cache, the kernel and pages set aside.
+    left_to_others_bytes: u64,
     /// An agent, or what might be one, has called.
     was_called: bool,
     /// What mapped files had beyond the page cache's room at the last look, as far as that counts.
@@ -212,6 +214,7 @@ impl<'a> Supervisor<'a> {
             ahead_since: None,
             lent_bytes: 0,
             overdraft_bytes: 0,
+            left_to_others_bytes: 0,
             was_called: false,
             files_beyond_bytes: 0,
             unfoldable_bytes: 0,
