@@ -1,7 +1,7 @@
 //! Programs that bring a runtime of their own which stands in front of the C library: compilers' sanitizers;
 //! programs of another C library; and those that something else runs.
 
-use pleat_e2e::{Machine, Megabytes};
+use pleat_e2e::{skip, Machine, Megabytes};
 
 const BUDGET: Megabytes = Megabytes(60);
 /// Of heap; a sanitizer adds as much again.
@@ -45,6 +45,27 @@ fn thread_sanitizer_runs_as_ever() {
 #[test]
 fn leak_sanitizer_runs_as_ever() {
     runs_as_ever(&["-fsanitize=leak"]);
+}
+
+/// It stops all threads, the agent's too, and reads all memory, which has to be there for that. Where a hard limit does not let it,
+/// nobody would wait for anything that could come, and no signal would reach the program.
+#[test]
+fn a_leak_sanitizer_that_does_not_fit_into_a_hard_limit_is_told_of_and_ended() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(program) = machine.compiled_with("cc", "small_blocks", &["-fsanitize=leak"]) else {
+        return;
+    };
+    let job = machine.job(program).arg(BLOCKS).timeout(60);
+    let outcome = job.budget(Megabytes(40)).pleat_args(["--hard"]).run();
+    if outcome.stderr.contains("--hard") {
+        return skip("no job has a memory cgroup of its own here");
+    }
+    assert_eq!(outcome.status.code(), Some(125), "{}", outcome.describe());
+    for line in ["waits for memory that the kernel refuses", "stands still"] {
+        assert!(outcome.stderr.contains(line), "{}", outcome.describe());
+    }
 }
 
 /// It runs the program itself, and knows no thread but the C library's.

@@ -45,6 +45,15 @@ pub enum Failure {
         /// What the user can do.
         remedy: String,
     },
+    /// A process waits for a page that the kernel refuses, and nothing can be taken from anybody.
+    #[error(
+        "the job stands still at the limit of its memory cgroup: what waits for memory is refused it, and nothing can be \
+         taken away from processes that are stopped; raise --memory {budget_mib} MiB, and the limit"
+    )]
+    StandsStill {
+        /// The budget.
+        budget_mib: u64,
+    },
     /// Pages of a file must not be shown any more, and cannot be taken away.
     #[error("pages of a mapped file cannot be given back")]
     FileNotGivenBack,

@@ -88,6 +88,8 @@ pub struct Shared {
     pub meters: Meters,
     /// Space threads that wait for memory.
     pub starving: Arc<AtomicU64>,
+    /// The page that the kernel has refused memory for longest, though it was to be filled whatever memory there is.
+    pub refused: Mutex<Option<RefusedFill>>,
     /// What last went wrong with the swap file.
     pub swap_error: Mutex<Option<String>>,
     /// Why the job must be ended, once there is a reason.
@@ -142,6 +144,27 @@ pub struct Parts {
     pub has_spare_cpu: bool,
 }
 
+/// A page that cannot be filled for want of memory.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusedFill {
+    /// The process that waits for it.
+    pub pid: i32,
+    /// Since when.
+    pub since: Instant,
+    /// When it was last tried.
+    pub at: Instant,
+}
+
+impl RefusedFill {
+    /// It is tried again much more often.
+    const TRIED_WITHIN: Duration = Duration::from_secs(1);
+
+    /// Whether it is tried still.
+    pub fn is_current(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) < RefusedFill::TRIED_WITHIN
+    }
+}
+
 impl Shared {
     /// What threads share that have not begun yet.
     ///
@@ -185,6 +208,7 @@ impl Shared {
             rings: Rings::default(),
             meters: Meters::default(),
             starving,
+            refused: Mutex::new(None),
             swap_error: Mutex::new(None),
             failure: Mutex::new(None),
             main_bell: Bell::new()?,
@@ -232,6 +256,16 @@ impl Shared {
     pub fn fail(&self, why: Failure) {
         lock(&self.failure).get_or_insert(why);
         self.main_bell.ring();
+    }
+
+    /// Notes that a page, which was to be filled whatever memory there is, was refused once more.
+    pub fn note_refused(&self, refused: RefusedFill) {
+        let mut known = lock(&self.refused);
+        let is_older =
+            known.is_some_and(|known| known.is_current(refused.at) && known.since < refused.since);
+        if !is_older {
+            *known = Some(refused);
+        }
     }
 
     /// Has something said to the user. What a hostile process brings about is said so often and no more.

@@ -11,7 +11,7 @@ use crate::fold::unfold_item;
 use crate::parallel::Waiting;
 use crate::profile::FaultPart;
 use crate::reclaim;
-use crate::shared::Shared;
+use crate::shared::{RefusedFill, Shared};
 use pleat_backing::Fingerprint;
 use pleat_engine::{Engine, FaultAnswer, FillItem, FillPlan};
 use pleat_sys::uffd::FillError;
@@ -210,6 +210,13 @@ impl Space {
                     Later::Memory => {
                         meters.deferred_memory.add(1);
                         self.shared.starving.fetch_add(1, Ordering::AcqRel);
+                        if fault.is_urgent {
+                            self.shared.note_refused(RefusedFill {
+                                pid: self.link.pid.load(Ordering::Acquire),
+                                since: fault.since,
+                                at: self.now(),
+                            });
+                        }
                         reclaim::kick(&self.shared);
                     }
                     Later::Reading(_) | Later::File(_) | Later::GiveBack | Later::Rest => {}

@@ -19,6 +19,16 @@ const THRASHING: u64 = 1000;
 /// refuse to move for a moment, and fill a small budget for as long.
 const MOST_PART: u64 = 2;
 
+/// So long a page has been refused, and nothing was taken away from anybody, until the job is given up.
+const GIVEN_UP: Duration = Duration::from_secs(30);
+
+/// Since when nothing was taken away, as long as a page is refused.
+pub(super) struct Standstill {
+    since: Instant,
+    taken_pages: u64,
+    is_told: bool,
+}
+
 /// The time over which it is judged whether the job gets on.
 pub(super) struct Hope {
     since: Instant,
@@ -74,6 +84,45 @@ impl Supervisor<'_> {
             budget_mib: self.job.budget_bytes >> 20,
             remedy,
         });
+    }
+
+    /// Whether somebody waits for a page that the kernel refuses at the limit of a memory cgroup, though it is to be filled
+    /// whatever memory there is, while nothing can be taken from anybody: from a process whose threads are all stopped, by a
+    /// tracer that reads its memory, as LeakSanitizer does. The tracer would wait for ever, and so would who is stopped, whatever
+    /// signal it is sent.
+    pub(super) fn check_standstill(&mut self) {
+        let refused = *lock(&self.shared.refused);
+        let Some(refused) = refused.filter(|refused| refused.is_current(Instant::now())) else {
+            self.standstill = None;
+            return;
+        };
+        let taken_pages = self.shared.engine().counters().taken_pages;
+        let stands = self.standstill.get_or_insert_with(|| Standstill {
+            since: refused.since,
+            taken_pages,
+            is_told: false,
+        });
+        if stands.taken_pages != taken_pages {
+            stands.taken_pages = taken_pages;
+            stands.since = Instant::now();
+        }
+        let stood = stands.since.elapsed();
+        if stood > GIVEN_UP {
+            return self.shared.fail(Failure::StandsStill {
+                budget_mib: self.job.budget_bytes >> 20,
+            });
+        }
+        if stood < HOPELESS || std::mem::replace(&mut stands.is_told, true) {
+            return;
+        }
+        let name = procfs::status(refused.pid).map_or("a process".into(), |status| status.name);
+        self.warn(&format!(
+            "{name} ({}) waits for memory that the kernel refuses at the limit of its memory cgroup, and nothing can be \
+             taken away meanwhile, as where a debugger, or LeakSanitizer at the program's end, has stopped its \
+             threads; raise --memory and the limit. The job is ended if that lasts for {} s",
+            refused.pid,
+            GIVEN_UP.as_secs()
+        ));
     }
 
     /// Whether the swap file has room and works: then the job is slow, and not without hope.

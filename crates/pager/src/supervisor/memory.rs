@@ -183,6 +183,7 @@ impl Supervisor<'_> {
         self.control_load();
         self.retry_stuck();
         self.check_hope();
+        self.check_standstill();
         self.hear_recorder();
         self.look_for_strays();
         self.end_last_threads();

@@ -115,6 +115,8 @@ pub struct Supervisor<'a> {
     live_at: Instant,
     /// Whether the job gets on, as far as it is known since it was last judged.
     hope: Option<hope::Hope>,
+    /// Nothing gets on, as long as that is so.
+    standstill: Option<hope::Standstill>,
     used_bytes: u64,
     /// Processes were told that memory is plenty.
     is_at_ease: bool,
@@ -208,6 +210,7 @@ impl<'a> Supervisor<'a> {
             strays_at: start,
             live_at: start,
             hope: None,
+            standstill: None,
             used_bytes: 0,
             is_at_ease: false,
             strain: Strain::default(),
