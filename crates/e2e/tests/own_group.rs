@@ -286,3 +286,28 @@ fn the_supervisor_is_the_last_to_be_killed_for_memory_and_programs_are_as_ever()
     assert_eq!(score(&running.pid().to_string()), "-999");
     assert_eq!(score(&running.keeper().to_string()), "-999");
 }
+
+/// Children of a fork that write to what they share, of bytes that do not compress: what is taken from one leaves its memory to
+/// the others at once, and is in the supervisor until it is on disk. Each of four runs ended with the supervisor killed.
+#[test]
+fn children_that_write_to_what_they_share_stay_inside_a_hard_limit() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if !machine.installed(&["python3"]) {
+        return;
+    }
+    let text = "import os, random, time\n\
+        heap = bytearray(os.urandom(1 << 20) * 16)\n\
+        end = time.monotonic() + 4\n\
+        def write(seed):\n    dice = random.Random(seed)\n    mine = {}\n    \
+            while time.monotonic() < end:\n        at = dice.randrange(16 << 20)\n        \
+                heap[at] = mine[at] = (mine.get(at, heap[at]) + 1) & 255\n    \
+            return any(heap[at] != value for at, value in mine.items())\n\
+        for seed in range(6):\n    if os.fork() == 0:\n        os._exit(write(seed))\n\
+        print([os.wait()[1] for _ in range(6)])\n";
+    let job = machine.job("python3").args(["-c", text]);
+    let outcome = job.budget(Megabytes(62)).hard_limit().timeout(60).run();
+    outcome.expect_success().expect_folded();
+    assert_eq!(outcome.stdout_text().trim(), "[0, 0, 0, 0, 0, 0]");
+}

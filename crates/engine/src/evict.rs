@@ -268,6 +268,20 @@ impl Engine {
         }
     }
 
+    /// Pages that are leaving the program, or have left it and are not folded yet.
+    pub fn under_way_pages(&self) -> u64 {
+        self.pages.leaving + self.cache.bodies.counts().staged
+    }
+
+    /// Has the compressed cache give what is wanted, instead of taking pages away. For a driver that must not take any now, because
+    /// what leaves the program may be had again by others before it has left memory.
+    pub fn give_instead(&mut self) {
+        let frames = self.frames_wanted();
+        if frames > 0 {
+            self.cache_must_give(Why::Overdrawn, frames);
+        }
+    }
+
     /// How a page that was chosen is to leave: ask for each, and again after `cleaned`. In a process
     /// whose writes nobody reports the answer is always [`WayOut::Take`].
     ///

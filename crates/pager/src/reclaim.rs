@@ -33,6 +33,16 @@ pub fn kick(shared: &Shared) {
     if shared.engine().frames_wanted() == 0 {
         return;
     }
+    let may_take = shared.may_take_pages.load(Ordering::Relaxed);
+    if may_take == 0 {
+        let mut engine = shared.engine();
+        engine.give_instead();
+        if engine.write_wanted() {
+            drop(engine);
+            shared.writer.open();
+        }
+        return;
+    }
     let mut clock = shared.stopwatch();
     let links = lock(&shared.links);
     let takers: Vec<Taker> = links.iter().filter_map(reserve).collect();
@@ -56,10 +66,16 @@ pub fn kick(shared: &Shared) {
             .map(|(holder, room)| (holder.space(), room.unwrap_or(0))),
     );
     let most = limits.iter().map(|&(_, room)| room as usize).sum::<usize>();
+    let most = most.min(may_take as usize);
     if most == 0 {
         return;
     }
     let mut victims = choose(shared, &mut limits, most);
+    let taken = victims.len() as u64;
+    let less = |may: u64| Some(may.saturating_sub(taken)).filter(|_| may != u64::MAX);
+    let _ = shared
+        .may_take_pages
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     // Ascending, so that neighbours are moved by one call.
     victims.sort_unstable();
     let of = |space: SpaceId| -> Vec<PageNo> {

@@ -88,6 +88,9 @@ pub struct Shared {
     pub meters: Meters,
     /// Space threads that wait for memory.
     pub starving: Arc<AtomicU64>,
+    /// Pages that may be taken away until the next look: where a limit is near, what is taken may be had again by others
+    /// before it is on disk.
+    pub may_take_pages: AtomicU64,
     /// The page that the kernel has refused memory for longest, though it was to be filled whatever memory there is.
     pub refused: Mutex<Option<RefusedFill>>,
     /// What last went wrong with the swap file.
@@ -208,6 +211,7 @@ impl Shared {
             rings: Rings::default(),
             meters: Meters::default(),
             starving,
+            may_take_pages: AtomicU64::new(u64::MAX),
             refused: Mutex::new(None),
             swap_error: Mutex::new(None),
             failure: Mutex::new(None),

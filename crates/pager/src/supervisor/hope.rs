@@ -97,7 +97,7 @@ impl Supervisor<'_> {
             return;
         };
         let taken_pages = self.shared.engine().counters().taken_pages;
-        let stands = self.standstill.get_or_insert_with(|| Standstill {
+        let stands = self.standstill.get_or_insert(Standstill {
             since: refused.since,
             taken_pages,
             is_told: false,
@@ -126,7 +126,7 @@ impl Supervisor<'_> {
     }
 
     /// Whether the swap file has room and works: then the job is slow, and not without hope.
-    fn swap_takes_more(&self) -> bool {
+    pub(super) fn swap_takes_more(&self) -> bool {
         let takes_more = self.shared.engine().swap_takes_more();
         takes_more && lock(&self.shared.swap_error).is_none()
     }

@@ -109,6 +109,7 @@ impl Supervisor<'_> {
         let programs = reading.bytes - reading.file_bytes;
         let measured = programs + files_beyond + self.shared.staging_bytes() + held;
         let wanted_by_waiting = self.mind_own_group(reading.own_bytes);
+        self.limit_taking(reading.own_bytes);
         let strain = self.strain.note(lost, held / STRAIN_PART);
         self.used_bytes = if reading.is_exact {
             // Processes are read one after the other: what was given out meanwhile may be missing.

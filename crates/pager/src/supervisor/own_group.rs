@@ -3,6 +3,8 @@
 use super::Supervisor;
 use crate::census::Stage;
 use crate::own_group::{OwnGroup, Strait};
+use pleat_types::PAGE_SIZE;
+use std::sync::atomic::Ordering;
 
 impl Supervisor<'_> {
     /// Has the group's limit follow what there is, and minds those who wait at it; `Some`: so much is to be taken for
@@ -14,7 +16,7 @@ impl Supervisor<'_> {
         let mut stages = self.census.processes.values().map(|process| &process.stage);
         let has_agents = stages.any(|stage| !matches!(stage, Stage::Unmanageable));
         let taken = || has_agents.then(|| shared.engine().counters().taken_pages);
-        match group.look(own_bytes, taken) {
+        match group.look(own_bytes, self.census.processes.len(), taken) {
             Strait::None => None,
             Strait::Waiting {
                 wanted_bytes,
@@ -34,6 +36,16 @@ impl Supervisor<'_> {
                 None
             }
         }
+    }
+
+    /// How much may be taken away until the next look. Without a swap file what is taken stays, and it makes no difference.
+    pub(super) fn limit_taking(&self, own_bytes: u64) {
+        let group = self.own_group.as_ref().filter(|_| self.swap_takes_more());
+        let room = group.and_then(|group| group.room_bytes(own_bytes));
+        let under_way = self.shared.engine().under_way_pages();
+        let pages = room.map(|bytes| (bytes / PAGE_SIZE as u64).saturating_sub(under_way));
+        let pages = pages.unwrap_or(u64::MAX);
+        self.shared.may_take_pages.store(pages, Ordering::Relaxed);
     }
 
     /// What is estimated between samples, bounded by what the kernel counts in the job's group and by what is used
