@@ -10,7 +10,7 @@
 
 use crate::{area, interpose, raw, serve, symbols, threads};
 use core::arch::naked_asm;
-use core::ffi::{c_int, c_void};
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use pleat_wire::PAGE;
 use syscalls::Sysno;
@@ -103,8 +103,7 @@ fn stay(address: usize, len: usize) -> bool {
     let Some(last) = address.checked_add(len - 1) else {
         return false;
     };
-    threads::protect(address);
-    threads::protect(last);
+    threads::protect(address, len);
     serve::let_moves_end();
     let start = address / PAGE * PAGE;
     let whole = (last / PAGE + 1) * PAGE - start;
@@ -115,14 +114,10 @@ fn stay(address: usize, len: usize) -> bool {
 
 /// A system call that `syscall` is about to make; see there for which.
 pub extern "C" fn note_call(number: i64, arguments: &[usize; 5]) {
-    const CLEAR: usize = libc::CLONE_CHILD_CLEARTID as usize;
     match number {
-        libc::SYS_clone if arguments[0] & CLEAR != 0 => note_word(arguments[3]),
-        libc::SYS_set_tid_address => note_word(arguments[0]),
-        libc::SYS_set_robust_list => {
-            threads::protect(arguments[0]);
-            threads::protect(arguments[0].wrapping_add(core::mem::size_of::<Head>() - 1));
-        }
+        libc::SYS_clone => note_clone(arguments[0], arguments[3]),
+        libc::SYS_set_tid_address => note(arguments[0], core::mem::size_of::<u32>()),
+        libc::SYS_set_robust_list => note(arguments[0], core::mem::size_of::<Head>()),
         libc::SYS_exit => before_exit(),
         libc::SYS_clone3 => {
             // `struct clone_args` begins with the flags, a place for a descriptor, and that of the word.
@@ -130,19 +125,23 @@ pub extern "C" fn note_call(number: i64, arguments: &[usize; 5]) {
             if !start.is_null() && len >= core::mem::size_of::<[usize; 3]>() {
                 // SAFETY: the program's, which the kernel reads next.
                 let [flags, _, word] = unsafe { start.read_unaligned() };
-                if flags & CLEAR != 0 {
-                    note_word(word);
-                }
+                note_clone(flags, word);
             }
         }
         _ => {}
     }
 }
 
-/// The kernel clears this word when a thread ends.
-fn note_word(address: usize) {
+/// With these flags the kernel clears the word when the new thread ends; without, the word means nothing.
+fn note_clone(flags: usize, word: usize) {
+    if flags & libc::CLONE_CHILD_CLEARTID as usize != 0 {
+        note(word, core::mem::size_of::<u32>());
+    }
+}
+
+fn note(address: usize, len: usize) {
     if address != 0 {
-        threads::protect(address);
+        threads::protect(address, len);
     }
 }
 
@@ -184,10 +183,8 @@ pub unsafe extern "C" fn clone() {
     )
 }
 
-/// Answers where the C library's function is; 0 where there is none. Without the flag the word means nothing.
-extern "C" fn get_ready_to_clone(word: usize, flags: c_int) -> usize {
-    if flags & libc::CLONE_CHILD_CLEARTID != 0 {
-        note_word(word);
-    }
+/// Answers where the C library's function is; 0 where there is none.
+extern "C" fn get_ready_to_clone(word: usize, flags: usize) -> usize {
+    note_clone(flags, word);
     symbols::CLONE.address()
 }

@@ -35,14 +35,13 @@ pub fn get_ready() {
 
 /// Protects the calling thread's control block.
 pub fn protect_current() {
-    let pointer = thread_pointer();
-    insert(pointer / PAGE);
-    insert((pointer + BLOCK - 1) / PAGE);
+    protect(thread_pointer(), BLOCK);
 }
 
-/// Protects the page at `address`. It may be away, or on its way: see `serve::let_moves_end`.
-pub fn protect(address: usize) {
+/// Protects up to a page's length of memory. It may be away, or on its way: see `serve::let_moves_end`.
+pub fn protect(address: usize, len: usize) {
     insert(address / PAGE);
+    insert(address.wrapping_add(len - 1) / PAGE);
 }
 
 /// Whether the page at `address` must stay. With the table full every page must.

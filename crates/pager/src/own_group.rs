@@ -94,7 +94,6 @@ pub struct OwnGroup {
     /// The limit now; `None`: none was set.
     limit_bytes: Option<u64>,
     steps: Steps,
-    processes: usize,
     /// v2: how often somebody was slowed, at the last look.
     times_slowed: u64,
     /// Nothing else helped: the kernel kills, at this limit if it is firm, else at the one around.
@@ -141,7 +140,6 @@ impl OwnGroup {
             is_hard,
             limit_bytes: None,
             steps: Steps::default(),
-            processes: 1,
             times_slowed: 0,
             kills: false,
         };
@@ -155,7 +153,7 @@ impl OwnGroup {
                 own.around = None;
             }
         }
-        own.follow(0);
+        own.follow(0, 1);
         Ok(Some(own))
     }
 
@@ -185,8 +183,13 @@ impl OwnGroup {
     /// Bytes until the limit around the job, or its own, where one is near: group and supervisor are counted, and what the
     /// kernel can drop is not. What is taken away goes from one to the other, and somebody who waits may have its place at once.
     pub fn room_bytes(&self, own_bytes: u64) -> Option<u64> {
-        let end = self.end_bytes(self.group.usage_bytes()?, own_bytes)?;
-        Some(end.saturating_sub(self.memory_bytes()? + NEVER_GIVEN))
+        if !self.has_limit() {
+            return None;
+        }
+        let used = self.group.usage_bytes()?;
+        let end = self.end_bytes(used, own_bytes)?;
+        let memory = used.saturating_sub(self.group.file_bytes()?);
+        Some(end.saturating_sub(memory + NEVER_GIVEN))
     }
 
     fn has_limit(&self) -> bool {
@@ -202,12 +205,11 @@ impl OwnGroup {
         processes: usize,
         taken: impl FnOnce() -> Option<u64>,
     ) -> Strait {
-        self.processes = processes;
         if !self.has_limit() {
             return Strait::None;
         }
         self.group.notices().hush();
-        self.follow(own_bytes);
+        self.follow(own_bytes, processes);
         if !self.is_waiting() {
             if self.steps.calm(Instant::now()) && self.kills {
                 self.take_up_again(own_bytes);
@@ -226,7 +228,7 @@ impl OwnGroup {
                 Strait::Helpless
             }
             step => {
-                self.follow(own_bytes);
+                self.follow(own_bytes, processes);
                 Strait::Waiting {
                     wanted_bytes: WANTED_BYTES,
                     is_step: step == Step::Further,
@@ -274,7 +276,7 @@ impl OwnGroup {
     }
 
     /// Moves the limit to where it is to be.
-    fn follow(&mut self, own_bytes: u64) {
+    fn follow(&mut self, own_bytes: u64, processes: usize) {
         if self.kills && !self.is_hard {
             return;
         }
@@ -285,7 +287,7 @@ impl OwnGroup {
             return;
         };
         let kept = kept_back(self.budget_bytes).saturating_sub(self.steps.given_bytes);
-        let others = self.processes.saturating_sub(1) as u64 * PROCESS_BYTES;
+        let others = processes.saturating_sub(1) as u64 * PROCESS_BYTES;
         let others = others.min(self.budget_bytes / PROCESSES_PART);
         let to_come = SUPERVISOR_BYTES + self.budget_bytes / SUPERVISOR_PART + others;
         let kept = kept + to_come.saturating_sub(own_bytes);

@@ -34,7 +34,7 @@ pub fn kick(shared: &Shared) {
         return;
     }
     let may_take = shared.may_take_pages.load(Ordering::Relaxed);
-    if may_take == 0 {
+    if may_take <= 0 {
         let mut engine = shared.engine();
         engine.give_instead();
         if engine.write_wanted() {
@@ -71,11 +71,9 @@ pub fn kick(shared: &Shared) {
         return;
     }
     let mut victims = choose(shared, &mut limits, most);
-    let taken = victims.len() as u64;
-    let less = |may: u64| Some(may.saturating_sub(taken)).filter(|_| may != u64::MAX);
-    let _ = shared
+    shared
         .may_take_pages
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        .fetch_sub(victims.len() as i64, Ordering::Relaxed);
     // Ascending, so that neighbours are moved by one call.
     victims.sort_unstable();
     let of = |space: SpaceId| -> Vec<PageNo> {

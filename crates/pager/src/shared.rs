@@ -26,7 +26,7 @@ use pleat_wire::message::Token;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ pub struct Shared {
     pub starving: Arc<AtomicU64>,
     /// Pages that may be taken away until the next look: where a limit is near, what is taken may be had again by others
     /// before it is on disk.
-    pub may_take_pages: AtomicU64,
+    pub may_take_pages: AtomicI64,
     /// The page that the kernel has refused memory for longest, though it was to be filled whatever memory there is.
     pub refused: Mutex<Option<RefusedFill>>,
     /// What last went wrong with the swap file.
@@ -211,7 +211,7 @@ impl Shared {
             rings: Rings::default(),
             meters: Meters::default(),
             starving,
-            may_take_pages: AtomicU64::new(u64::MAX),
+            may_take_pages: AtomicI64::new(i64::MAX),
             refused: Mutex::new(None),
             swap_error: Mutex::new(None),
             failure: Mutex::new(None),

@@ -84,28 +84,40 @@ fn protect(uffd: i32, start: usize, mode: u64) {
 /// 16 pages each, Linux 6.18 reports 3000 as failed that have moved every page.
 #[test]
 fn pages_that_the_kernel_miscounts_are_taken_all_the_same() {
-    let tools = match tools(PAGES) {
-        Ok(tools) => tools,
-        Err(errno) => {
-            pleat_testing::skip(format!("userfaultfd is not allowed here (errno {errno})"));
-            return;
-        }
+    let Some(tools) = tools_or_skip() else {
+        return;
     };
     let start = managed(&tools);
     let command = command(start);
+    let disturb = || {
+        protect(tools.uffd, start, uffd::WRITEPROTECT_MODE_WP);
+        protect(tools.uffd, start, 0);
+    };
+    beside(disturb, || {
+        for _ in 0..ROUNDS {
+            take_all(&tools, &command, start);
+        }
+    });
+}
+
+fn tools_or_skip() -> Option<Tools> {
+    let made = tools(PAGES);
+    if let Err(errno) = &made {
+        pleat_testing::skip(format!("userfaultfd is not allowed here (errno {errno})"));
+    }
+    made.ok()
+}
+
+/// Does `work` while another thread does `step` again and again, also when `work` panics.
+fn beside(step: impl Fn() + Sync, work: impl FnOnce()) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                protect(tools.uffd, start, uffd::WRITEPROTECT_MODE_WP);
-                protect(tools.uffd, start, 0);
+                step();
             }
         });
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for _ in 0..ROUNDS {
-                take_all(&tools, &command, start);
-            }
-        }));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         over.store(true, Ordering::Relaxed);
         if let Err(panic) = result {
             std::panic::resume_unwind(panic);
@@ -159,20 +171,18 @@ fn refuse_ioctl_of(fd: i32) {
     }
 }
 
-/// Reads the events of a userfaultfd, and with that lets those go on that raised them.
-fn read_events(uffd: i32, over: &AtomicBool) {
+/// Reads an event of a userfaultfd if there is one soon, and with that lets who raised it go on.
+fn read_event(uffd: i32) {
     let mut event = [0u8; 32];
-    while !over.load(Ordering::Relaxed) {
-        let mut poll = libc::pollfd {
-            fd: uffd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one descriptor, and room for one event.
-        unsafe {
-            if libc::poll(&mut poll, 1, 10) > 0 {
-                libc::read(uffd, event.as_mut_ptr().cast(), event.len());
-            }
+    let mut poll = libc::pollfd {
+        fd: uffd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one descriptor, and room for one event.
+    unsafe {
+        if libc::poll(&mut poll, 1, 10) > 0 {
+            libc::read(uffd, event.as_mut_ptr().cast(), event.len());
         }
     }
 }
@@ -180,33 +190,22 @@ fn read_events(uffd: i32, over: &AtomicBool) {
 /// A filter for all threads may come at any moment: here when the pages are in the staging area.
 #[test]
 fn a_filter_that_comes_between_two_moves_loses_nothing_and_ends_nobody() {
-    let tools = match tools(PAGES) {
-        Ok(tools) => tools,
-        Err(errno) => {
-            pleat_testing::skip(format!("userfaultfd is not allowed here (errno {errno})"));
-            return;
-        }
+    let Some(tools) = tools_or_skip() else {
+        return;
     };
     let start = managed(&tools);
     let command = command(start);
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| read_events(tools.uffd, &over));
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            refuse_ioctl_of(tools.outbox_uffd);
-            take_all(&tools, &command, start);
-            assert_eq!(present_pages(tools.area.staging(), PAGES), 0);
-            // And what can be taken no more stays where it is.
-            fill(&tools, start);
-            refuse_ioctl_of(tools.uffd);
-            let answer = take(&tools, &command);
-            assert_eq!(answer.status[..PAGES], [message::FORBIDDEN; PAGES]);
-            assert_eq!(present_pages(start, PAGES), PAGES);
-        }));
-        over.store(true, Ordering::Relaxed);
-        if let Err(panic) = result {
-            std::panic::resume_unwind(panic);
-        }
+    let read = || read_event(tools.uffd);
+    beside(read, || {
+        refuse_ioctl_of(tools.outbox_uffd);
+        take_all(&tools, &command, start);
+        assert_eq!(present_pages(tools.area.staging(), PAGES), 0);
+        // And what can be taken no more stays where it is.
+        fill(&tools, start);
+        refuse_ioctl_of(tools.uffd);
+        let answer = take(&tools, &command);
+        assert_eq!(answer.status[..PAGES], [message::FORBIDDEN; PAGES]);
+        assert_eq!(present_pages(start, PAGES), PAGES);
     });
 }
 

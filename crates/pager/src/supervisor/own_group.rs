@@ -40,11 +40,12 @@ impl Supervisor<'_> {
 
     /// How much may be taken away until the next look. Without a swap file what is taken stays, and it makes no difference.
     pub(super) fn limit_taking(&self, own_bytes: u64) {
-        let group = self.own_group.as_ref().filter(|_| self.swap_takes_more());
+        let group = self.own_group.as_ref();
         let room = group.and_then(|group| group.room_bytes(own_bytes));
-        let under_way = self.shared.engine().under_way_pages();
-        let pages = room.map(|bytes| (bytes / PAGE_SIZE as u64).saturating_sub(under_way));
-        let pages = pages.unwrap_or(u64::MAX);
+        let room = room.filter(|_| self.swap_takes_more());
+        let pages = room.map_or(i64::MAX, |bytes| {
+            (bytes / PAGE_SIZE as u64) as i64 - self.shared.engine().under_way_pages() as i64
+        });
         self.shared.may_take_pages.store(pages, Ordering::Relaxed);
     }
 
