@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -67,16 +68,28 @@ class Group:
         self.over.set()
         self.looker.join()
         for _ in range(100):
-            for pid in (self.path / "cgroup.procs").read_text().split():
+            for path in reversed(self.groups()):
+                for pid in (path / "cgroup.procs").read_text().split():
+                    try:
+                        os.kill(int(pid), signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
                 try:
-                    os.kill(int(pid), signal.SIGKILL)
-                except ProcessLookupError:
+                    path.rmdir()
+                except OSError:  # who was just killed is still in it
                     pass
-            try:
-                self.path.rmdir()
+            if not self.path.exists():
                 return
-            except OSError:
-                time.sleep(0.05)
+            time.sleep(0.1)
+        sys.exit(f"{self.path} cannot be removed")
+
+    def groups(self):
+        """It, and those that jobs have made in it for themselves."""
+        return [self.path, *(path for path in self.path.iterdir() if path.is_dir())]
+
+    def kills(self):
+        """How many processes the kernel has killed in it for want of memory."""
+        return sum(int(re.search(r"oom_kill (\d+)", (path / "memory.oom_control").read_text())[1]) for path in self.groups())
 
 
 def directory(owner=None):
