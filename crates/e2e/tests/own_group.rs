@@ -311,3 +311,25 @@ fn children_that_write_to_what_they_share_stay_inside_a_hard_limit() {
     outcome.expect_success().expect_folded();
     assert_eq!(outcome.stdout_text().trim(), "[0, 0, 0, 0, 0, 0]");
 }
+
+/// What is kept back of the limit for many processes is kept free by the budget, too: a system call that needs memory
+/// at the limit fails. Each of ten runs ended with a failed write, or with nobody who could go on.
+#[test]
+fn a_program_beside_idle_processes_never_gets_to_the_limit_and_its_writes_succeed() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if !machine.installed(&["python3"]) {
+        return;
+    }
+    let job = machine
+        .job("python3")
+        .arg(machine.program("grow_and_write.py"));
+    let job = job.arg("1200").budget(Megabytes(48)).hard_limit();
+    let outcome = job.timeout(60).run();
+    outcome.expect_success().expect_folded();
+    assert_eq!(outcome.stdout_text().trim(), "ok");
+    let waits = &outcome.stats()["report"]["pager"]["limit_waits"];
+    // One is a thread that was late.
+    assert!(waits.as_u64().is_some_and(|waits| waits < 100), "{waits}");
+}

@@ -100,6 +100,16 @@ pub struct OwnGroup {
     kills: bool,
 }
 
+/// How much more the group may come to use.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Until its own limit: who would take more waits.
+    pub until_limit_bytes: u64,
+    /// Until the limit around the job, or a firm one of its own: group and supervisor are counted. What is taken away goes from one
+    /// to the other, and somebody who waits may have its place at once.
+    pub until_end_bytes: u64,
+}
+
 /// What the main thread is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strait {
@@ -180,16 +190,19 @@ impl OwnGroup {
         Some(self.group.usage_bytes()?.saturating_sub(files))
     }
 
-    /// Bytes until the limit around the job, or its own, where one is near: group and supervisor are counted, and what the
-    /// kernel can drop is not. What is taken away goes from one to the other, and somebody who waits may have its place at once.
-    pub fn room_bytes(&self, own_bytes: u64) -> Option<u64> {
+    /// How far it is to its limit and to the end, where there are any. What the kernel can drop is not counted.
+    pub fn room(&self, own_bytes: u64) -> Option<Room> {
         if !self.has_limit() {
             return None;
         }
         let used = self.group.usage_bytes()?;
         let end = self.end_bytes(used, own_bytes)?;
         let memory = used.saturating_sub(self.group.file_bytes()?);
-        Some(end.saturating_sub(memory + NEVER_GIVEN))
+        let until = |bytes: u64| bytes.saturating_sub(memory);
+        Some(Room {
+            until_limit_bytes: self.limit_bytes.map_or(u64::MAX, until),
+            until_end_bytes: until(end).saturating_sub(NEVER_GIVEN),
+        })
     }
 
     fn has_limit(&self) -> bool {

@@ -109,7 +109,9 @@ impl Supervisor<'_> {
         let programs = reading.bytes - reading.file_bytes;
         let measured = programs + files_beyond + self.shared.staging_bytes() + held;
         let wanted_by_waiting = self.mind_own_group(reading.own_bytes);
-        self.limit_taking(reading.own_bytes);
+        let group = self.own_group.as_ref();
+        let group_room = group.and_then(|group| group.room(reading.own_bytes));
+        self.limit_taking(group_room);
         let strain = self.strain.note(lost, held / STRAIN_PART);
         self.used_bytes = if reading.is_exact {
             // Processes are read one after the other: what was given out meanwhile may be missing.
@@ -152,6 +154,15 @@ impl Supervisor<'_> {
             }
             if self.overdraft_bytes > 0 {
                 engine.measured(used.saturating_sub(self.lent_bytes + self.overdraft_bytes));
+            }
+            if let Some(room) = group_room {
+                // System calls fail where the job waits: it must not get there only because something is kept back of the limit
+                // that the budget knows nothing of.
+                let until = room.until_limit_bytes.min(budget) as i64;
+                let beyond = (engine.free_bytes() - until).max(0) as u64;
+                self.left_to_others_bytes += beyond;
+                let known = self.lent_bytes + self.overdraft_bytes;
+                engine.measured((used + beyond).saturating_sub(known));
             }
             (
                 engine.free_bytes(),

@@ -2,7 +2,7 @@
 
 use super::Supervisor;
 use crate::census::Stage;
-use crate::own_group::{OwnGroup, Strait};
+use crate::own_group::{OwnGroup, Room, Strait};
 use pleat_types::PAGE_SIZE;
 use std::sync::atomic::Ordering;
 
@@ -39,12 +39,11 @@ impl Supervisor<'_> {
     }
 
     /// How much may be taken away until the next look. Without a swap file what is taken stays, and it makes no difference.
-    pub(super) fn limit_taking(&self, own_bytes: u64) {
-        let group = self.own_group.as_ref();
-        let room = group.and_then(|group| group.room_bytes(own_bytes));
+    pub(super) fn limit_taking(&self, room: Option<Room>) {
         let room = room.filter(|_| self.swap_takes_more());
-        let pages = room.map_or(i64::MAX, |bytes| {
-            (bytes / PAGE_SIZE as u64) as i64 - self.shared.engine().under_way_pages() as i64
+        let pages = room.map_or(i64::MAX, |room| {
+            let pages = (room.until_end_bytes / PAGE_SIZE as u64) as i64;
+            pages - self.shared.engine().under_way_pages() as i64
         });
         self.shared.may_take_pages.store(pages, Ordering::Relaxed);
     }
