@@ -202,8 +202,12 @@ impl Counters {
 
     /// Pages that have come back.
     pub(crate) fn back_pages(&self) -> u64 {
-        self.prefetched_pages
-            + self.filled_staged_pages
+        self.prefetched_pages + self.returned_pages()
+    }
+
+    /// Pages that have come back because somebody waited for them.
+    pub fn returned_pages(&self) -> u64 {
+        self.filled_staged_pages
             + self.filled_stored_pages
             + self.filled_same_pages
             + self.filled_disk_pages

@@ -44,12 +44,37 @@ const KEEP_PART: u64 = 4;
 /// The cache has at most so many times its room more, and gives one part in so many back at a look.
 const EXTRA_ROOMS: u64 = 3;
 const EXTRA_PART: u64 = 32;
+/// One part in so many of what was paid is forgotten at a look. What comes back comes in bursts.
+const PAID_PART: u64 = 8;
+
+/// What too little memory costs the job's own pages, beside what it costs the page cache.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prices {
+    /// Microseconds for which threads have waited for pages, until now.
+    pub stall_us: u64,
+    /// Pages that they waited for.
+    pub filled_pages: u64,
+    /// Those of them that had been taken away.
+    pub returned_pages: u64,
+    /// Microseconds that a page of a file takes to be read again.
+    pub reread_us: u64,
+}
+
+impl Prices {
+    /// How long threads have waited since then for what had been taken away.
+    fn returns_us_since(&self, before: &Prices) -> u64 {
+        let since = |of: fn(&Prices) -> u64| of(self).saturating_sub(of(before));
+        let filled = since(|prices| prices.filled_pages).max(1);
+        since(|prices| prices.stall_us) * since(|prices| prices.returned_pages) / filled
+    }
+}
 
 /// The room left to the page cache, of which the job has what the cache does not miss.
 ///
 /// Pages of files that were dropped and are soon read again are counted by the kernel (workingset refaults).
-/// While there are none, the room is lent to the job, a little at a time; when there are, half of what is
-/// lent goes back at once.
+/// While there are none, the room is lent to the job, a little at a time. When there are, who pays more for too little memory
+/// is given some of the other's: half of what is lent goes back at once, and then the cache gets more; or the cache gives.
+/// Linux weighs the two in the same way, by what each has cost (`lru_note_cost` in mm/swap.c).
 #[derive(Debug)]
 pub struct CacheRoom {
     room_bytes: u64,
@@ -60,6 +85,10 @@ pub struct CacheRoom {
     asked: Instant,
     looked: Instant,
     reread_pages: Option<u64>,
+    prices: Prices,
+    /// What either has paid lately, in microseconds.
+    rereads_us: u64,
+    returns_us: u64,
 }
 
 impl CacheRoom {
@@ -72,17 +101,28 @@ impl CacheRoom {
             asked: now,
             looked: now,
             reread_pages: None,
+            prices: Prices::default(),
+            rereads_us: 0,
+            returns_us: 0,
         }
     }
 
     /// Bytes of it that the job may use. `files` is asked now and then; a group that cannot tell lends nothing.
-    pub fn lend(&mut self, now: Instant, files: impl FnOnce() -> Option<Files>) -> u64 {
+    pub fn lend(
+        &mut self,
+        now: Instant,
+        prices: impl FnOnce() -> Prices,
+        files: impl FnOnce() -> Option<Files>,
+    ) -> u64 {
         if self.room_bytes == 0 || now - self.asked < UNWRITTEN_LOOK_EVERY {
             return self.lent_bytes;
         }
         self.asked = now;
         let files = files();
-        self.lend_by_rereads(now, files.map(|files| files.reread_pages));
+        if now - self.looked >= CACHE_LOOK_EVERY {
+            self.looked = now;
+            self.balance(files.map(|files| files.reread_pages), prices());
+        }
         let unwritten = files.map_or(0, |files| files.unwritten_bytes);
         if unwritten > (self.room_bytes - self.lent_bytes) / UNWRITTEN_PART {
             let most = self.room_bytes.saturating_sub(ROOM_SMALL);
@@ -91,38 +131,46 @@ impl CacheRoom {
         self.lent_bytes
     }
 
-    fn lend_by_rereads(&mut self, now: Instant, pages: Option<u64>) {
-        if now - self.looked >= CACHE_LOOK_EVERY {
-            self.looked = now;
-            self.give_more(pages);
-            self.lent_bytes = match (self.reread_pages, pages) {
-                (Some(before), Some(pages)) if pages - before.min(pages) <= REREAD_MAX => {
-                    let most = self.room_bytes - self.room_bytes / KEEP_PART;
-                    (self.lent_bytes + self.room_bytes / LEND_PART).min(most)
+    /// Gives to who misses memory more.
+    fn balance(&mut self, pages: Option<u64>, prices: Prices) {
+        let rereads = self.reread_pages.zip(pages);
+        let rereads = rereads.map(|(before, pages)| pages.saturating_sub(before));
+        let lately = |paid: u64, now: u64| paid - paid.div_ceil(PAID_PART) + now;
+        let now_us = rereads.unwrap_or(0) * prices.reread_us;
+        self.rereads_us = lately(self.rereads_us, now_us);
+        self.returns_us = lately(self.returns_us, prices.returns_us_since(&self.prices));
+        self.reread_pages = pages;
+        self.prices = prices;
+        let step = self.room_bytes / LEND_PART;
+        match rereads {
+            None if pages.is_none() => self.lent_bytes = 0,
+            None => self.lent_bytes /= 2,
+            Some(pages) if pages <= REREAD_MAX => {
+                let back = (self.extra_bytes / EXTRA_PART).max(1);
+                self.extra_bytes = self.extra_bytes.saturating_sub(back);
+                self.lend_more(step);
+            }
+            Some(_) if self.rereads_us >= self.returns_us => {
+                if self.lent_bytes < step {
+                    self.extra_bytes = (self.extra_bytes + step).min(self.room_bytes * EXTRA_ROOMS);
                 }
-                (_, Some(_)) => self.lent_bytes / 2,
-                (_, None) => 0,
-            };
-            self.reread_pages = pages;
+                self.lent_bytes /= 2;
+            }
+            Some(_) if self.extra_bytes > 0 => {
+                self.extra_bytes = self.extra_bytes.saturating_sub(step)
+            }
+            Some(_) => self.lend_more(step),
         }
+    }
+
+    fn lend_more(&mut self, step: u64) {
+        let most = self.room_bytes - self.room_bytes / KEEP_PART;
+        self.lent_bytes = (self.lent_bytes + step).min(most);
     }
 
     /// What the cache has beyond its room, because it reads pages again though nothing of the room is lent.
     pub fn extra_bytes(&self) -> u64 {
         self.extra_bytes
-    }
-
-    /// Gives the cache more while it reads pages again, and takes that back, ever less, when it does not.
-    fn give_more(&mut self, pages: Option<u64>) {
-        let (Some(before), Some(pages)) = (self.reread_pages, pages) else {
-            return;
-        };
-        let step = self.room_bytes / LEND_PART;
-        if pages.saturating_sub(before) <= REREAD_MAX {
-            self.extra_bytes -= (self.extra_bytes / EXTRA_PART).max(1).min(self.extra_bytes);
-        } else if self.lent_bytes < step {
-            self.extra_bytes = (self.extra_bytes + step).min(self.room_bytes * EXTRA_ROOMS);
-        }
     }
 }
 
@@ -176,7 +224,7 @@ mod tests {
         let looks = rereads.iter().map(|pages| {
             now += CACHE_LOOK_EVERY;
             total += pages;
-            room.lend(now, || Some(files(total, 0))) >> 20
+            room.lend(now, Prices::default, || Some(files(total, 0))) >> 20
         });
         looks.collect()
     }
@@ -187,15 +235,26 @@ mod tests {
         let mut room = CacheRoom::new(ROOM, now);
         for _ in 0..10 {
             now += CACHE_LOOK_EVERY;
-            room.lend(now, || Some(files(0, 1)));
+            room.lend(now, Prices::default, || Some(files(0, 1)));
         }
         assert_eq!(room.lent_bytes >> 20, 12, "little is not written");
         now += UNWRITTEN_LOOK_EVERY;
-        assert_eq!(room.lend(now, || Some(files(0, 3))) >> 20, 8, "at once");
+        assert_eq!(
+            room.lend(now, Prices::default, || Some(files(0, 3))) >> 20,
+            8,
+            "at once"
+        );
         now += CACHE_LOOK_EVERY;
-        assert_eq!(room.lend(now, || Some(files(0, 8))) >> 20, 8, "as long as");
+        assert_eq!(
+            room.lend(now, Prices::default, || Some(files(0, 8))) >> 20,
+            8,
+            "as long as"
+        );
         now += CACHE_LOOK_EVERY;
-        assert_eq!(room.lend(now, || Some(files(0, 0))) >> 20, 10);
+        assert_eq!(
+            room.lend(now, Prices::default, || Some(files(0, 0))) >> 20,
+            10
+        );
     }
 
     #[test]
@@ -214,6 +273,43 @@ mod tests {
     fn room_goes_back_at_once_when_files_are_read_again() {
         let rereads = [0, 0, 0, 0, 0, REREAD_MAX + 1, 500, 500, 0];
         assert_eq!(lent(&rereads), [0, 2, 4, 6, 8, 4, 2, 1, 3]);
+    }
+
+    /// What the cache has beyond its room, less what is lent, after each look: 100 pages of files were read again before it, at
+    /// 10 us, and threads waited so long for what was taken away.
+    fn balance(waits_us: &[u64]) -> Vec<i64> {
+        let mut now = Instant::now();
+        let mut room = CacheRoom::new(ROOM, now);
+        let mut prices = Prices {
+            reread_us: 10,
+            ..Prices::default()
+        };
+        let mut rereads = 1000;
+        let mut look = |waited_us: &u64| {
+            now += CACHE_LOOK_EVERY;
+            rereads += 100;
+            // As long again for what had never been there.
+            prices.stall_us += 2 * waited_us;
+            prices.filled_pages += 20;
+            prices.returned_pages += 10;
+            let lent = room.lend(now, || prices, || Some(files(rereads, 0)));
+            (room.extra_bytes() >> 20) as i64 - (lent >> 20) as i64
+        };
+        waits_us.iter().map(&mut look).collect()
+    }
+
+    #[test]
+    fn memory_goes_to_who_pays_more_for_too_little_of_it() {
+        assert_eq!(balance(&[0, 0, 1000, 900, 0]), [0, 2, 4, 6, 8], "the cache");
+        let burst = balance(&[0, 0, 0, 0, 6000, 0, 0, 0, 0]);
+        assert_eq!(
+            burst,
+            [0, 2, 4, 6, 4, 2, 0, 2, 4],
+            "the job, as long as it counts"
+        );
+        let all = balance(&[2000; 40]);
+        assert_eq!(all.last(), Some(&-12), "a quarter stays");
+        assert_eq!(balance(&[0; 60]).last(), Some(&48), "so much at most");
     }
 
     #[test]
@@ -241,13 +337,13 @@ mod tests {
         let start = Instant::now();
         let mut room = CacheRoom::new(ROOM, start);
         let asked = |_: ()| -> Option<Files> { panic!("too early") };
-        assert_eq!(room.lend(start, || asked(())), 0);
+        assert_eq!(room.lend(start, Prices::default, || asked(())), 0);
         let mut now = start;
         for _ in 0..5 {
             now += CACHE_LOOK_EVERY;
-            assert_eq!(room.lend(now, || None), 0);
+            assert_eq!(room.lend(now, Prices::default, || None), 0);
         }
         let mut none = CacheRoom::new(0, start);
-        assert_eq!(none.lend(now, || asked(())), 0);
+        assert_eq!(none.lend(now, Prices::default, || asked(())), 0);
     }
 }

@@ -5,9 +5,10 @@ use super::Supervisor;
 use crate::census::Stage;
 use crate::cgroup::Gauge;
 use crate::headroom::{floor_bytes, reserve_bytes};
+use crate::page_cache::Prices;
 use crate::reclaim;
 use crate::record::Recorder;
-use crate::shared::lock;
+use crate::shared::{lock, Shared};
 use crate::unknown::Cause;
 use pleat_sys::process::{keep_ahead, relax, share_memory};
 use pleat_sys::procfs;
@@ -69,6 +70,10 @@ const FOLDABLE_PART: u64 = 4;
 const LIMIT_CLEARANCE: u64 = 512 << 10;
 /// A peak that is not known exactly is looked at again when it is more by this part, one in so many.
 const PEAK_PART: u64 = 32;
+/// A read of the swap file takes so long, in microseconds, before there was one.
+const READ_US: u64 = 150;
+/// A read of a file brings about so many pages, with what the kernel reads ahead.
+const READ_PAGES: u64 = 16;
 /// How much more than estimated the kernel's count is believed.
 const CHARGED_MORE_MAX: u64 = 4 << 20;
 
@@ -91,7 +96,9 @@ impl Supervisor<'_> {
         let reading = self.census.measure(near || is_peak, self.keeper);
         let gauge = self.gauge.as_ref();
         let group_files = &mut self.group_files;
-        let lent = self.cache_room.lend(Instant::now(), || {
+        let shared = &self.shared;
+        let prices = || prices(shared);
+        let lent = self.cache_room.lend(Instant::now(), prices, || {
             let files = gauge?.files()?;
             group_files.note(files);
             Some(files)
@@ -99,7 +106,8 @@ impl Supervisor<'_> {
         let room = self.job.budget_bytes - self.engine_budget;
         // Mapped files are page cache: they have its room first. What others are charged for needs none.
         let charged_files = reading.file_bytes.min(self.group_files.most_bytes());
-        let files_beyond = charged_files.saturating_sub(room - lent.min(room));
+        let files_room = room - lent.min(room) + self.cache_room.extra_bytes();
+        let files_beyond = charged_files.saturating_sub(files_room);
         let others = self
             .unfoldable_bytes
             .saturating_sub(self.files_beyond_bytes);
@@ -377,6 +385,22 @@ impl Supervisor<'_> {
     pub(super) fn share(&mut self, pid: i32) {
         let parent = procfs::status(pid).map_or(0, |status| status.ppid);
         self.census.share(&[pid, parent]);
+    }
+}
+
+/// What too little memory costs the job, until now. Files are taken to be on a disk as fast as that of the swap file.
+fn prices(shared: &Shared) -> Prices {
+    let (counters, meters) = (shared.engine().counters(), &shared.meters);
+    let returned_pages = counters.returned_pages();
+    let read_us = match meters.swap_reads.get() {
+        0 => READ_US,
+        reads => meters.swap_read_us.get() / reads,
+    };
+    Prices {
+        stall_us: meters.stall_us.get(),
+        filled_pages: returned_pages + counters.filled_zero_pages + counters.filled_resident_pages,
+        returned_pages,
+        reread_us: (read_us / READ_PAGES).max(1),
     }
 }
 
