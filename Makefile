@@ -50,7 +50,7 @@ unit: tools
 # Random input for every decoder, and random histories for everything that keeps pages: the same tests
 # as above with many more cases, then the fuzz targets of the codecs, guided by coverage. Bounded: about
 # three minutes, with building.
-FUZZ_CASES ?= 4000
+FUZZ_CASES ?= 3000
 FUZZ_SECONDS ?= 20
 fuzz: tools fuzz-tools
 	PROPTEST_CASES=$(FUZZ_CASES) tests/counted "unit, more cases" $(CARGO) test --release -p pleat-codec -p pleat-store -p pleat-backing -p pleat-engine -p pleat-trace
