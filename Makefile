@@ -49,7 +49,7 @@ unit: tools
 
 # Random input for every decoder, and random histories for everything that keeps pages: the same tests
 # as above with many more cases, then the fuzz targets of the codecs, guided by coverage. Bounded: about
-# three minutes, with building.
+# nine minutes on two CPUs, with building.
 FUZZ_CASES ?= 3000
 FUZZ_SECONDS ?= 20
 fuzz: tools fuzz-tools

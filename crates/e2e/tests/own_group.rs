@@ -313,7 +313,7 @@ fn children_that_write_to_what_they_share_stay_inside_a_hard_limit() {
 }
 
 /// What is kept back of the limit for many processes is kept free by the budget, too: a system call that needs memory
-/// at the limit fails. Each of ten runs ended with a failed write, or with nobody who could go on.
+/// at the limit fails. Of four runs two stood still there and were ended, and one waited at 7,498 looks.
 #[test]
 fn a_program_beside_idle_processes_never_gets_to_the_limit_and_its_writes_succeed() {
     let Some(machine) = Machine::ready() else {
@@ -330,6 +330,6 @@ fn a_program_beside_idle_processes_never_gets_to_the_limit_and_its_writes_succee
     outcome.expect_success().expect_folded();
     assert_eq!(outcome.stdout_text().trim(), "ok");
     let waits = &outcome.stats()["report"]["pager"]["limit_waits"];
-    // One is a thread that was late.
+    // A few are looks that came late.
     assert!(waits.as_u64().is_some_and(|waits| waits < 100), "{waits}");
 }

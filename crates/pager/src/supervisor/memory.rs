@@ -117,8 +117,8 @@ impl Supervisor<'_> {
         let programs = reading.bytes - reading.file_bytes;
         let measured = programs + files_beyond + self.shared.staging_bytes() + held;
         let wanted_by_waiting = self.mind_own_group(reading.own_bytes);
-        let group = self.own_group.as_ref();
-        let group_room = group.and_then(|group| group.room(reading.own_bytes));
+        let own_group = self.own_group.as_ref();
+        let group_room = own_group.and_then(|group| group.room(reading.own_bytes));
         self.limit_taking(group_room);
         let strain = self.strain.note(lost, held / STRAIN_PART);
         self.used_bytes = if reading.is_exact {
