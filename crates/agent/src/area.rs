@@ -12,14 +12,14 @@ use crate::raw::{self, Errno};
 use crate::serve;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use pleat_wire::message::{Token, DOORBELLS, DOORBELL_KINDS, DOORBELL_PAGES, TAKE_MAX};
-use pleat_wire::{control, PAGE};
+use pleat_wire::{control, injected, PAGE};
 use syscalls::Sysno;
 
-const STACK: usize = 16 * PAGE;
+const STACK: usize = injected::AREA_STACK;
 /// What the agent uses of it: one page was seen, over forks and take-aways.
 const STACK_USED: usize = 2 * PAGE;
 const STAGING: usize = TAKE_MAX * PAGE;
-const LENGTH: usize = PAGE + STACK + 2 * STAGING;
+const LENGTH: usize = injected::AREA_LEN;
 
 extern "C" {
     /// The library's own ELF header; the linker defines it, hidden, in every object.
@@ -32,9 +32,22 @@ pub fn base() -> usize {
     core::ptr::from_ref(unsafe { &__ehdr_start }) as usize
 }
 
+/// The copy of this library that the supervisor has made, as start and end; zeros where it was loaded.
+static IMAGE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// Notes that this is a copy in memory of the process's own.
+pub fn note_image(start: usize, end: usize) {
+    IMAGE[0].store(start, Ordering::Release);
+    IMAGE[1].store(end, Ordering::Release);
+}
+
 /// The pages of this library's variables, as `(start, end)`: writable memory of the library, which
-/// the agent uses and which therefore must never be away.
+/// the agent uses and which therefore must never be away. Of a copy that the supervisor has made all is such memory.
 pub fn data() -> (usize, usize) {
+    let [start, end] = [0, 1].map(|at: usize| IMAGE[at].load(Ordering::Acquire));
+    if start != 0 {
+        return (start, end);
+    }
     // SAFETY: the header and the program headers behind it are part of the first mapped segment.
     unsafe {
         let header = &__ehdr_start;
@@ -79,7 +92,18 @@ impl Area {
     pub fn map() -> Result<Area, Errno> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let start = raw::map(LENGTH, libc::PROT_READ | libc::PROT_WRITE, flags, -1)?;
-        // SAFETY: the range was mapped just now and nobody else knows it.
+        // SAFETY: mapped just now.
+        let area = unsafe { Area::set_up(start) }?;
+        area.get_ready(0);
+        Ok(area)
+    }
+
+    /// Makes an area of fresh memory, of which at most the stack is in use.
+    ///
+    /// # Safety
+    /// It is mapped, readable and writable, and nobody else knows it.
+    pub unsafe fn set_up(start: usize) -> Result<Area, Errno> {
+        // SAFETY: the caller's.
         unsafe {
             let arguments = [start, PAGE, libc::PROT_NONE as usize, 0, 0, 0];
             raw::with_memory(|| raw::call(Sysno::mprotect, arguments))?;
@@ -87,19 +111,19 @@ impl Area {
             // Fails where huge pages are not built in, which is as good.
             let _ = raw::advise_own(start, LENGTH, libc::MADV_NOHUGEPAGE);
         }
-        let area = Area { start };
-        area.get_ready();
-        Ok(area)
+        Ok(Area { start })
     }
 
     /// Has the kernel give now what it takes to take pages away: when memory is full it may have none, and taking pages
     /// away is what makes some free. That is the top of the stack, and the page tables of the staging areas.
-    fn get_ready(self) {
+    ///
+    /// Of the stack so many pages are in use.
+    pub fn get_ready(self, stack_used: usize) {
         let (first, last) = (self.staging(), self.end() - PAGE);
-        // SAFETY: the area is fresh, and no thread has its stack there yet. Read pages have no memory; they are dropped
+        // SAFETY: the area is fresh, and of the stack nobody uses what is below. Read pages have no memory; they are dropped
         // because the kernel moves no page to where one is.
         unsafe {
-            for page in 1..=STACK_USED / PAGE {
+            for page in 1 + stack_used..=STACK_USED / PAGE {
                 core::ptr::write_volatile((self.stack_top() - page * PAGE) as *mut u8, 0);
             }
             for page in [first, last] {
@@ -207,6 +231,12 @@ pub fn ring(doorbell: Doorbell) {
 /// Notes where the beacon is that the supervisor is to register.
 pub fn note_beacon(page: usize) {
     DARK.store(page, Ordering::Release);
+}
+
+/// In a forked child whose parent was managed, and which has no variables of the parent's: this is where its beacon is.
+pub fn inherit_beacon(page: usize) {
+    DARK.store(page, Ordering::Release);
+    BEACON.store(page, Ordering::Release);
 }
 
 /// From now on forked children announce themselves by reading the beacon. `forks`: they are reported.

@@ -99,7 +99,7 @@ fn keep_lock(entry: usize, offset: usize) -> bool {
 }
 
 /// Has memory stay from now on, and be there and writable. `false`: it is no such memory.
-fn stay(address: usize, len: usize) -> bool {
+pub fn stay(address: usize, len: usize) -> bool {
     let Some(last) = address.checked_add(len - 1) else {
         return false;
     };

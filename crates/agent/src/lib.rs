@@ -7,6 +7,9 @@
 //! `bytes`), set errno in the agent thread, or touch memory that may be away (its own memory is one
 //! mapping that the supervisor leaves alone).
 //!
+//! Into a process that has not loaded it the supervisor copies it, and has the process start the agent's thread (see
+//! `injected`).
+//!
 //! The agent is not a thread of the C library: it is made by clone(2) without `CLONE_FILES`, so its
 //! descriptors live in a table of their own that the program can neither see nor close, and the C
 //! library still takes a single-threaded program for one.
@@ -23,6 +26,7 @@ mod files;
 mod frozen;
 mod growth;
 mod guards;
+mod injected;
 mod interpose;
 mod locks;
 mod patch;

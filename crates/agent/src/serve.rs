@@ -4,11 +4,11 @@ use crate::area::{self, Area};
 use crate::credentials::{self, Rights};
 use crate::prepare::{self, Given, Tools};
 use crate::raw::{self, Errno};
-use crate::{frozen, growth, take};
+use crate::{exits, frozen, growth, take, threads};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use pleat_wire::control::{self, Control, WIPED_MAX};
 use pleat_wire::message::{
-    self, Guard, Hello, Prepare, Prepared, Replace, Shed, Take, Word, PACKET_MAX,
+    self, Guard, Hello, Keep, Prepare, Prepared, Replace, Shed, Take, Word, PACKET_MAX,
 };
 use pleat_wire::PAGE;
 use syscalls::Sysno;
@@ -74,6 +74,12 @@ pub fn note_wiped(start: usize, len: usize) {
         // Forked past the C library, it has no agent, but its own children are served as well.
         None => area::ring(area::Doorbell::Wiping),
     }
+}
+
+/// Notes that nobody tells of ranges under MADV_WIPEONFORK or of guards in this process: any may be there.
+pub fn note_unheard() {
+    WIPED_COUNT.store(WIPED_MAX as u32 + 1, Ordering::Release);
+    note_guards();
 }
 
 /// Notes that the program, or a child of it by fork, may have guards from now on.
@@ -176,6 +182,7 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
                 }
             }
             message::GUARD => guard(&packet.read()),
+            message::KEEP => keep(&packet.read()),
             message::FREEZE => done(socket, frozen::freeze()),
             message::REPLACE => {
                 let command: Replace = packet.read();
@@ -230,6 +237,18 @@ fn leave() -> ! {
     raw::wake_all(&READY);
     crate::start::forget_agent();
     raw::end_thread(0)
+}
+
+/// Has what the kernel writes to at the end of threads stay, and be there. Before anything can be taken it is there.
+fn keep(command: &Keep) {
+    let count = (command.count as usize).min(command.ranges.len());
+    for [address, len] in &command.ranges[..count] {
+        let len = (*len as usize).clamp(1, PAGE);
+        match area::is_managed() {
+            true => _ = exits::stay(*address as usize, len),
+            false => threads::protect(*address as usize, len),
+        }
+    }
 }
 
 /// Without fork events, managed memory is kept from children: one that touches it gets SIGSEGV instead

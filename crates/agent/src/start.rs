@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
 use pleat_wire::message::{Hello, HELLO};
 use syscalls::Sysno;
 
-const NAME_MAX: usize = 64;
+use pleat_wire::injected::NAME_MAX;
 
 /// The abstract socket's name, for forked children. Written once, by the constructor.
 static NAME: [AtomicU8; NAME_MAX] = [const { AtomicU8::new(0) }; NAME_MAX];
@@ -28,6 +28,8 @@ static AREA: AtomicUsize = AtomicUsize::new(0);
 static FORKED: AtomicU32 = AtomicU32::new(0);
 /// The agent's thread id: it names this address space to the supervisor.
 static THREAD: AtomicI32 = AtomicI32::new(0);
+/// 1: this is the thread of a copy that the supervisor has made.
+static INJECTED: AtomicU32 = AtomicU32::new(0);
 /// What the beacon said, in a forked child.
 static TOKEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
@@ -57,10 +59,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
         ASK_FROM.store(number(digits) as usize, Ordering::Relaxed);
     }
     exec::note(symbols::own_path(), name, ask_from, devices);
-    for (to, from) in NAME.iter().zip(name) {
-        to.store(*from, Ordering::Relaxed);
-    }
-    NAME_LENGTH.store(name.len(), Ordering::Release);
+    note_name(name);
     // Without its handlers a fork would go unnoticed.
     if !symbols::at_fork(prepare, parent, child) {
         return;
@@ -79,6 +78,14 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
         unsafe { exec::hide(env.cast_mut().cast()) };
     }
     connect_and_start(0);
+}
+
+/// Notes the socket's name, of [`NAME_MAX`] bytes at most.
+pub fn note_name(name: &[u8]) {
+    for (to, from) in NAME.iter().zip(name) {
+        to.store(*from, Ordering::Relaxed);
+    }
+    NAME_LENGTH.store(name.len().min(NAME_MAX), Ordering::Release);
 }
 
 /// The job's first program is killed with the supervisor until it has an agent, which sees to that from then on: what the program
@@ -126,9 +133,7 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
-    for (to, from) in TOKEN.iter().zip(area::read_beacon()) {
-        to.store(from, Ordering::Release);
-    }
+    note_token();
     serve::forget_parent();
     THREAD.store(0, Ordering::Release);
     let started = connect_and_start(1);
@@ -140,6 +145,13 @@ extern "C" fn child() {
     }
     // What the kernel left out of this child is to be looked up while its mappings are as the fork made them.
     area::ring(area::Doorbell::Born);
+}
+
+/// In a forked child: notes by which token it claims its memory.
+fn note_token() {
+    for (to, from) in TOKEN.iter().zip(area::read_beacon()) {
+        to.store(from, Ordering::Release);
+    }
 }
 
 /// Whether the program runs in valgrind, which ends with an error where a thread is made otherwise than the C library
@@ -290,6 +302,29 @@ extern "C" fn run() -> ! {
         start: AREA.load(Ordering::Acquire),
     };
     close_all_but(socket);
+    say_hello(socket, area)
+}
+
+/// The life of the agent's thread in a copy of the library that the supervisor has made, on the stack of a fresh area.
+/// `is_forked`: the process is the child of one that was managed. Where the supervisor cannot be reached the thread ends, and
+/// nothing else.
+pub fn run_injected(area: Area, is_forked: bool) -> ! {
+    close_all_but(-1);
+    if is_forked {
+        note_token();
+    }
+    let Ok(socket) = connect() else {
+        raw::end_thread(0);
+    };
+    INJECTED.store(1, Ordering::Release);
+    SOCKET.store(socket, Ordering::Release);
+    AREA.store(area.start, Ordering::Release);
+    FORKED.store(u32::from(is_forked), Ordering::Release);
+    say_hello(socket, area)
+}
+
+/// Says hello, and serves.
+fn say_hello(socket: i32, area: Area) -> ! {
     // SAFETY: no pointers but a static string; gettid has no arguments.
     let thread = unsafe {
         let name = c"pleat-agent".as_ptr() as usize;
@@ -306,7 +341,7 @@ extern "C" fn run() -> ! {
         pid: raw::process(),
         agent_thread: thread,
         forked: FORKED.load(Ordering::Acquire),
-        reserved: 0,
+        injected: INJECTED.load(Ordering::Acquire),
         // Told once, to the supervisor alone.
         token: [0, 1].map(|half: usize| TOKEN[half].swap(0, Ordering::AcqRel)),
         area_start: area.start as u64,
@@ -317,14 +352,14 @@ extern "C" fn run() -> ! {
     serve::run(socket, area, &hello)
 }
 
-/// Pipes of the program must not stay open because of us.
+/// Pipes of the program must not stay open because of us. -1: all are closed.
 fn close_all_but(fd: i32) {
-    let fd = fd as usize;
+    let next = (fd + 1) as usize;
     // SAFETY: this thread's descriptor table is its own.
     unsafe {
         if fd > 0 {
-            let _ = raw::call(Sysno::close_range, [0, fd - 1, 0, 0, 0, 0]);
+            let _ = raw::call(Sysno::close_range, [0, fd as usize - 1, 0, 0, 0, 0]);
         }
-        let _ = raw::call(Sysno::close_range, [fd + 1, u32::MAX as usize, 0, 0, 0, 0]);
+        let _ = raw::call(Sysno::close_range, [next, u32::MAX as usize, 0, 0, 0, 0]);
     }
 }

@@ -15,7 +15,7 @@ use pleat_sys::pidfd;
 use pleat_sys::process;
 use pleat_sys::procfs::{self, MinorFaults, StatmReader};
 use pleat_sys::ring::Ring;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -71,6 +71,10 @@ pub struct Process {
     pub claim: Option<Arc<Link>>,
     /// Since when its agent runs ahead of others to get ready.
     pub hurried: Option<Instant>,
+    /// Its agent was put into it from outside: it announces nothing.
+    pub is_injected: bool,
+    /// Its threads whose control blocks its agent keeps, where that is told from outside.
+    pub threads_met: HashSet<i32>,
     /// Whose it is, as far as its agent follows.
     pub users: Users,
     /// It has no memory: its first thread has ended, or it is about to execute another program.
@@ -173,6 +177,8 @@ impl Census {
             agent: (0, [(0, 0); 2]),
             claim: None,
             hurried: None,
+            is_injected: false,
+            threads_met: HashSet::new(),
             users: Users::default(),
             is_bare: false,
             is_told_alone: false,

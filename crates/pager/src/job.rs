@@ -347,6 +347,7 @@ fn start_job(
         listener,
         program,
         grant,
+        socket: name,
     })
 }
 

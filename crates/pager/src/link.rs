@@ -41,6 +41,8 @@ pub struct AgentLink {
     pub beacon: PageNo,
     /// Its staging area of [`STAGING_LEN`] bytes, where what is taken comes by.
     pub staging: u64,
+    /// It was put into its process from outside, which announces nothing of what it does.
+    pub is_injected: bool,
 }
 
 /// What other threads hand to a space's thread.

@@ -90,7 +90,9 @@ meters! {
     processes,
     /// Processes whose memory was managed because memory ran short.
     managed_processes,
-    /// Processes that could not be managed (static, setuid, or without LD_PRELOAD).
+    /// Agents that were put into processes that had not loaded the library (static programs, other C libraries).
+    injected_agents,
+    /// Processes that could not be managed: each is named, with the reason.
     unmanaged_processes,
     /// Connections turned away because who made them does not belong to the job.
     refused_peers,

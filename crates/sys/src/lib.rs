@@ -8,6 +8,7 @@ pub mod grant;
 pub mod guard;
 pub mod helper;
 pub mod inherited;
+pub mod inject;
 pub mod job_group;
 pub mod keeper;
 pub mod lease;
@@ -50,6 +51,10 @@ unsafe impl Plain for pleat_wire::message::Prepare {}
 unsafe impl Plain for pleat_wire::message::Prepared {}
 // SAFETY: two u32 and u64s.
 unsafe impl Plain for pleat_wire::message::Guard {}
+// SAFETY: two u32 and u64s.
+unsafe impl Plain for pleat_wire::message::Keep {}
+// SAFETY: bytes in a multiple of eight, and u64.
+unsafe impl Plain for pleat_wire::injected::Injected {}
 // SAFETY: two u32, a u64, and items of a u64 and two u32.
 unsafe impl Plain for pleat_wire::message::Take {}
 // SAFETY: two u32, bytes in a multiple of eight, four u64 and two u32.

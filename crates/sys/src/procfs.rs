@@ -17,15 +17,15 @@ pub use content::Content;
 pub use credentials::{credentials, is_in_our_user_namespace, Credentials};
 pub use flags::{has_userfaultfd, wiped_on_fork};
 pub use maps::{
-    has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping, MappingKind,
-    MapsReader,
+    has_mapped, has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping,
+    MappingKind, MapsReader,
 };
 pub use memory::{rollup, MinorFaults, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs, PageTable};
 pub use process::{
-    descendants, exe, is_thread_of, last_cpu_of_thread, limits, parent, real_uid, seccomp_filters,
-    shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread, CpuTimeReader,
-    LastCpuReader, Limits, Status, ThreadTimes,
+    descendants, exe, is_strict, is_thread_of, last_cpu_of_thread, limits, parent, real_uid,
+    seccomp_filters, shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread,
+    CpuTimeReader, LastCpuReader, Limits, Status, ThreadTimes,
 };
 pub use state::{is_stopped, state, status_of_first_but_one, State};
 

@@ -1,5 +1,6 @@
 //! Signals as a descriptor, and the states of children.
 
+use crate::inject::OWN_CHILDREN;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -92,12 +93,16 @@ pub enum Change {
     Stopped(i32),
     /// Going on.
     Continued,
+    /// Stopped for a thread of ours that traces it, which should have heard of it.
+    Traced,
 }
 
-/// The next child whose state has changed, if any.
+/// The next child whose state has changed, if any. Not while a thread of ours traces a child: the kernel would tell this one
+/// of the child's stops, and not that.
 pub fn next_change() -> Option<(i32, Change)> {
     let mut status = 0;
-    let options = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
+    // Of what else threads of ours trace they alone hear.
+    let options = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED | OWN_CHILDREN;
     // SAFETY: the status is valid for the call.
     let pid = unsafe { libc::waitpid(-1, &mut status, options) };
     if pid <= 0 {
@@ -107,12 +112,20 @@ pub fn next_change() -> Option<(i32, Change)> {
         Change::Exited(libc::WEXITSTATUS(status))
     } else if libc::WIFSIGNALED(status) {
         Change::Killed(libc::WTERMSIG(status))
+    } else if libc::WIFSTOPPED(status) && is_traced_stop(status) {
+        Change::Traced
     } else if libc::WIFSTOPPED(status) {
         Change::Stopped(libc::WSTOPSIG(status))
     } else {
         Change::Continued
     };
     Some((pid, change))
+}
+
+/// Whether a child has stopped for a thread of ours that traces it, or did until now.
+fn is_traced_stop(status: i32) -> bool {
+    let signals = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    status >> 16 != 0 || !signals.contains(&libc::WSTOPSIG(status))
 }
 
 /// Orphans of the job become this process's children: so whatever the job starts descends from it for good.

@@ -40,8 +40,8 @@ pub struct Hello {
     pub agent_thread: i32,
     /// 1 when this is the child of a fork, 0 after an exec.
     pub forked: u32,
-    /// Unused.
-    pub reserved: u32,
+    /// 1 when the agent was put into the process while that ran: the program's own library announces nothing.
+    pub injected: u32,
     /// What a forked child found in the beacon page; zeros when there was none.
     pub token: Token,
     /// The agent's own memory, never to be managed: `[area_start, area_end)`.
@@ -247,6 +247,25 @@ pub const SHED: u32 = 20;
 /// Supervisor to agent, a [`Word`]: its thread is the last one of its process, which so cannot end. It is to end with
 /// this status. Has no answer.
 pub const ALONE: u32 = 21;
+
+/// Supervisor to agent: a [`Keep`]. Has no answer.
+pub const KEEP: u32 = 22;
+
+/// Most ranges in one [`Keep`].
+pub const KEEP_MAX: usize = 32;
+
+/// "What the kernel writes to when a thread ends is here: let it stay." Sent of threads that no library of the process
+/// tells of, before anything of theirs is taken.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// [`KEEP`].
+    pub kind: u32,
+    /// How many of `ranges` count.
+    pub count: u32,
+    /// First address and bytes, of which there are no more than a page.
+    pub ranges: [[u64; 2]; KEEP_MAX],
+}
 
 /// Most further groups in one [`Shed`].
 pub const SHED_GROUPS_MAX: usize = 32;

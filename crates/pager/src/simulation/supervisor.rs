@@ -278,6 +278,7 @@ impl Supervisor {
         let channel = Arc::new(SimSocket(socket));
         let _ = crate::ports::AgentSocket::send(&*channel, pleat_sys::bytes_of(&followed), None);
         let agent = AgentLink {
+            is_injected: false,
             channel,
             slots,
             name,

@@ -118,6 +118,14 @@ impl Space {
             let newborn = self.newborn.as_ref();
             return newborn.map_or(Vec::new(), |newborn| newborn.maybe_wiped.clone());
         };
+        if agent.is_injected {
+            // Nobody has told; at this moment the kernel can. What was wiped in the child and is not to be in the parent's next
+            // one any more, by a call of the parent's since its fork, is missed.
+            let pid = self.link.pid.load(Ordering::Acquire);
+            let wiped = self.shared.machine.wiped_on_fork(pid);
+            let range = |(start, end): &(u64, u64)| PageRange::of_addresses(*start, *end);
+            return wiped.map_or_else(|_| anywhere(), |wiped| wiped.iter().map(range).collect());
+        }
         let control = agent.slots.ring.control();
         let count = control.wiped_count.load(Ordering::Acquire) as usize;
         if count > control.wiped.len() {

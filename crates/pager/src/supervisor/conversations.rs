@@ -122,6 +122,7 @@ impl Supervisor<'_> {
         ];
         process.agent = (hello.agent_thread, own.map(within_addresses));
         process.claim = claim;
+        process.is_injected = hello.injected != 0;
         if hello.forked != 0 {
             let is_claimed = process.claim.is_some();
             self.share(pid);
@@ -130,6 +131,11 @@ impl Supervisor<'_> {
                 self.prepare(pid);
             }
         }
+    }
+
+    fn is_injected(&self, pid: i32) -> bool {
+        let process = self.census.processes.get(&pid);
+        process.is_some_and(|process| process.is_injected)
     }
 
     /// Whether a process has an agent that is connected.
@@ -208,6 +214,7 @@ impl Supervisor<'_> {
         if let Some(process) = self.census.processes.get_mut(&pid) {
             process.stage = Stage::Silent;
             process.claim = None;
+            process.since = Instant::now();
         }
     }
 
@@ -279,6 +286,10 @@ impl Supervisor<'_> {
         };
         self.shared.meters.managed_processes.add(1);
         let slots = self.shared.rings.add(ring);
+        let is_injected = self.is_injected(pid);
+        if is_injected {
+            self.keep_control_blocks(pid, &channel);
+        }
         announce(&channel, &slots, fork_events);
         let thread = thread_of(pid, name);
         if let Some(thread) = thread {
@@ -293,6 +304,7 @@ impl Supervisor<'_> {
             fork_events,
             beacon: PageNo::of_address(answer.beacon),
             staging: answer.staging,
+            is_injected,
         };
         lock(&link.mail).agent = Some(agent);
         link.rescan();

@@ -1,6 +1,6 @@
 //! What the main thread does about memory: measures, and has processes managed.
 
-use super::unmanaged::{Obstacle, NO_AGENT};
+use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::Stage;
 use crate::cgroup::Gauge;
@@ -44,8 +44,13 @@ const LOOK_MAX: Duration = Duration::from_millis(50);
 /// The same while less than half of the budget is in use: without pressure looks are all that pleat costs.
 const LOOK_MAX_FAR: Duration = Duration::from_millis(100);
 const LOOK_MAX_RECORDING: Duration = Duration::from_millis(2);
-/// Between two looks for processes that never said hello.
-const STRAYS_EVERY: Duration = Duration::from_millis(250);
+/// Looking for processes that have not said hello may take this share of the time: one part in so many. A program that loads
+/// nothing can fill memory as fast as any.
+const STRAYS_SHARE: u32 = 50;
+const STRAYS_PAUSE_MIN: Duration = Duration::from_millis(2);
+const STRAYS_PAUSE_MAX: Duration = Duration::from_millis(250);
+/// Between two looks at users and threads of processes.
+const USERS_EVERY: Duration = Duration::from_millis(250);
 /// Between two tries to take what refused to be taken: the first, and, when it is refused again, the last.
 const STUCK_PAUSE_MIN: Duration = Duration::from_millis(10);
 const STUCK_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -262,12 +267,14 @@ impl Supervisor<'_> {
             true => (0, RESCAN_GROWTH_RECORDING),
             false => (MANAGE_MIN, rescan_growth(self.job.budget_bytes)),
         };
+        self.inject_agents(min);
         let (now, much) = (Instant::now(), self.job.budget_bytes / RESCAN_AGAIN_PART);
         let mut ready = Vec::new();
         let mut shut_in = Vec::new();
         let mut is_growing = false;
         for (pid, process) in &mut self.census.processes {
             match &process.stage {
+                Stage::Ready(_) if self.injections.is_unsettled(*pid) => {}
                 Stage::Ready(_) if process.anon_bytes >= min => ready.push(*pid),
                 Stage::Managed(link) => {
                     if link.is_shut_in.swap(false, Ordering::AcqRel) {
@@ -334,12 +341,12 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Processes that never said hello: static, setuid or 32-bit programs, or a cleared environment.
+    /// Processes that have not said hello, which those do that load the agent's library.
     fn look_for_strays(&mut self) {
-        if self.strays_at.elapsed() < STRAYS_EVERY {
+        if self.strays_at.elapsed() < self.strays_pause {
             return;
         }
-        self.strays_at = Instant::now();
+        let start = Instant::now();
         for pid in procfs::descendants(std::process::id() as i32) {
             let is_known = self.helpers.contains(&pid) || self.census.processes.contains_key(&pid);
             if !is_known && !is_in_memory_of_parent(pid) {
@@ -348,24 +355,14 @@ impl Supervisor<'_> {
                 self.share(pid);
             }
         }
-        self.part_users();
-        self.follow_users();
-        let mut names = Vec::new();
-        for (pid, process) in &mut self.census.processes {
-            let is_stray = matches!(process.stage, Stage::Silent)
-                && process.since.elapsed() > Duration::from_secs(1)
-                && process.anon_bytes > MANAGE_MIN;
-            if is_stray {
-                process.stage = Stage::Unmanageable;
-                let name = procfs::status(*pid).map_or(String::new(), |status| status.name);
-                names.push(format!("{name} ({pid})"));
-            }
-        }
-        for name in names {
-            self.shared.meters.unmanaged_processes.add(1);
-            self.warn(&format!(
-                "{name} runs unmanaged: {NO_AGENT}; its memory counts, but cannot be folded"
-            ));
+        self.strays_at = Instant::now();
+        let taken = (self.strays_at - start) * STRAYS_SHARE;
+        self.strays_pause = taken.clamp(STRAYS_PAUSE_MIN, STRAYS_PAUSE_MAX);
+        if self.users_at.elapsed() >= USERS_EVERY {
+            self.users_at = self.strays_at;
+            self.part_users();
+            self.follow_users();
+            self.meet_threads();
         }
     }
 

@@ -6,6 +6,7 @@ mod companions;
 mod conversations;
 mod ease;
 mod hope;
+mod injecting;
 mod killed;
 mod last_threads;
 mod leftovers;
@@ -30,6 +31,7 @@ use crate::report::Live;
 use crate::shared::{lock, Link, Shared};
 use crate::standins::StandIns;
 use crate::strain::Strain;
+use injecting::Injections;
 use killed::OomKills;
 use load::Load;
 use mappings::Asked;
@@ -60,6 +62,8 @@ pub struct Started {
     pub program: i32,
     /// What the supervisor may do about userfaultfd.
     pub grant: Grant,
+    /// By this name processes connect.
+    pub socket: String,
 }
 
 /// What was there before the job.
@@ -111,7 +115,16 @@ pub struct Supervisor<'a> {
     /// What was done about processes that the program has left running.
     leftovers: leftovers::Leftovers,
     start: Instant,
+    /// When processes were last looked for that have not said hello, and how long that is to be left alone.
     strays_at: Instant,
+    strays_pause: Duration,
+    users_at: Instant,
+    /// Children have changed, and were not heard of.
+    is_reaping_due: bool,
+    /// Processes that get an agent from outside.
+    injections: Injections,
+    /// By this name processes connect.
+    socket: String,
     live_at: Instant,
     /// Whether the job gets on, as far as it is known since it was last judged.
     hope: Option<hope::Hope>,
@@ -140,8 +153,6 @@ pub struct Supervisor<'a> {
     overdraft_bytes: u64,
     /// What the last look counted as used because it is left to the page cache, the kernel and pages set aside.
     left_to_others_bytes: u64,
-    /// An agent, or what might be one, has called.
-    was_called: bool,
     /// What mapped files had beyond the page cache's room at the last look, as far as that counts.
     files_beyond_bytes: u64,
     /// What cannot be folded, at the last look.
@@ -168,6 +179,7 @@ impl<'a> Supervisor<'a> {
             listener,
             program,
             grant,
+            socket,
         } = started;
         let Ours {
             signals,
@@ -208,6 +220,11 @@ impl<'a> Supervisor<'a> {
             leftovers: leftovers::Leftovers::default(),
             start,
             strays_at: start,
+            strays_pause: Duration::ZERO,
+            users_at: start,
+            is_reaping_due: false,
+            injections: Injections::default(),
+            socket,
             live_at: start,
             hope: None,
             standstill: None,
@@ -218,7 +235,6 @@ impl<'a> Supervisor<'a> {
             lent_bytes: 0,
             overdraft_bytes: 0,
             left_to_others_bytes: 0,
-            was_called: false,
             files_beyond_bytes: 0,
             unfoldable_bytes: 0,
             oom_kills: OomKills::open(own_group.as_ref()),
@@ -235,7 +251,6 @@ impl<'a> Supervisor<'a> {
     /// Until the program has ended and nothing of the job is away.
     pub fn run(&mut self) -> Ending {
         let ending = self.serve();
-        self.tell_of_silence(&ending);
         self.tell_of_kills(&ending);
         // What is left to do takes its time (a swap file of 25 MB that is closed: 18 ms), and others look after
         // their jobs as this thread did. Ahead of them, it kept them waiting until the scheduler's next tick.
@@ -253,6 +268,10 @@ impl<'a> Supervisor<'a> {
             self.lookout.looked(self.ahead_since.map(|_| pause));
             let is_called = self.wait(pause);
             self.hear_signals();
+            if self.is_reaping_due {
+                self.settle_injections();
+                self.reap();
+            }
             let failure = lock(&self.shared.failure).take();
             if let Some(failure) = failure {
                 return self.stop(failure.to_string());
@@ -347,7 +366,12 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Hears of children. Put off while one of them is traced by a thread of ours (see [`signals::next_change`]).
     fn reap(&mut self) {
+        self.is_reaping_due = self.injections.are_children_traced();
+        if self.is_reaping_due {
+            return;
+        }
         while let Some((pid, change)) = signals::next_change() {
             if pid != self.program {
                 continue;
@@ -362,7 +386,7 @@ impl<'a> Supervisor<'a> {
                     }
                     self.keeper.stop_with(self.program);
                 }
-                Change::Continued => {}
+                Change::Continued | Change::Traced => {}
             }
         }
     }

@@ -60,7 +60,6 @@ impl Supervisor<'_> {
         for _ in 0..ACCEPTED_MAX {
             match self.listener.accept() {
                 Ok(Some(channel)) => {
-                    self.was_called = true;
                     self.admit(channel);
                 }
                 Ok(None) => return,

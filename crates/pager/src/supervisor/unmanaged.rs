@@ -6,18 +6,13 @@
 use super::trust::release;
 use super::Supervisor;
 use crate::census::Stage;
-use crate::job::Ending;
+use pleat_sys::inject::{InjectError, TraceError};
 use pleat_sys::procfs;
 use pleat_wire::message::{self, Prepared};
 use std::io;
-use std::path::Path;
 
 /// Programs that are named, each with a reason.
 const NAMED_MAX: usize = 64;
-
-/// What is said of programs that never called.
-pub(super) const NO_AGENT: &str =
-    "a static, setuid or 32-bit program, one of another C library, or one started without LD_PRELOAD";
 
 /// Why a process cannot be managed.
 pub(super) enum Obstacle {
@@ -35,6 +30,8 @@ pub(super) enum Obstacle {
     ShutIn,
     /// Its agent says what no agent says.
     Nonsense,
+    /// No agent could be put into it.
+    Injection(InjectError),
 }
 
 /// What a process is bound by, as far as it explains a failure.
@@ -87,8 +84,39 @@ impl Obstacle {
             Obstacle::Registration(error) => format!("its memory cannot be registered ({error})"),
             Obstacle::ShutIn => "its own seccomp filter refuses ioctl to all its threads".into(),
             Obstacle::Gone => "it has ended".into(),
+            Obstacle::Injection(error) => tell_injection(error),
             Obstacle::Nonsense => "its agent does not answer as an agent does".into(),
         }
+    }
+}
+
+/// Why no agent could be put into a process, and what helps.
+fn tell_injection(error: &InjectError) -> String {
+    match error {
+        InjectError::Trace(TraceError::Gone) => "it has ended".into(),
+        InjectError::Trace(TraceError::Busy) => {
+            "it is stopped, or waits for a disk, and cannot be given an agent meanwhile".into()
+        }
+        InjectError::Trace(TraceError::Foreign) => "it is a 32-bit program".into(),
+        InjectError::Trace(TraceError::Dispatched) => {
+            "it has its system calls handed to itself (prctl), as Windows emulators do".into()
+        }
+        InjectError::Trace(TraceError::Refused(error)) => format!(
+            "it may not be traced ({error}): a debugger traces it, it has more rights than pleat, or \
+             kernel.yama.ptrace_scope is 2 or more"
+        ),
+        InjectError::Filtered => {
+            "it is shut in by a seccomp filter of its own, and has not loaded the agent before".into()
+        }
+        InjectError::NoVdso => "it has no vdso, by which an agent is started".into(),
+        InjectError::Unheard => {
+            "its agent cannot reach pleat: it is in another network namespace, or may not connect".into()
+        }
+        InjectError::Emulated => "it runs programs of its own, as valgrind does".into(),
+        InjectError::Step("map memory", error) if error.raw_os_error() == Some(libc::ENOMEM) => {
+            "its address space is limited too tightly; raise `ulimit -v`".into()
+        }
+        InjectError::Step(what, error) => format!("it cannot {what} ({error})"),
     }
 }
 
@@ -125,27 +153,6 @@ impl Supervisor<'_> {
             false => "runs unmanaged",
         };
         self.name_unmanaged(pid, what, cause);
-    }
-
-    /// Says of a job that has ended by itself that it was never managed, if no agent ever called: a short one ends before
-    /// its processes are looked for.
-    pub(super) fn tell_of_silence(&mut self, ending: &Ending) {
-        if !matches!(ending, Ending::Exited(_)) {
-            return;
-        }
-        // It may have called since.
-        self.accept();
-        let unmanaged = &self.shared.meters.unmanaged_processes;
-        if self.was_called || unmanaged.get() > 0 {
-            return;
-        }
-        unmanaged.add(1);
-        let program = self.job.program.first().map(Path::new);
-        let name = program.and_then(Path::file_name).unwrap_or_default();
-        let name = name.to_string_lossy();
-        self.warn(&format!(
-            "{name} ran unmanaged: {NO_AGENT}; its memory counted, but could not be folded"
-        ));
     }
 
     /// Says what has become of a process, and why; of several of a name that fail alike, of the first.

@@ -77,6 +77,12 @@ pub fn seccomp_filters(pid: Pid) -> u32 {
         .unwrap_or(0)
 }
 
+/// Whether a thread has forbidden itself all but four system calls (seccomp's strict mode).
+pub fn is_strict(tid: Pid) -> bool {
+    let text = fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
+    value(&text, "Seccomp") == Some(b"1")
+}
+
 /// Limits of a process that keep it from being managed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {

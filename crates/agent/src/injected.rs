@@ -1,0 +1,69 @@
+//! The agent in a process that has not loaded this library: a static program, one of another C library, or one that runs
+//! since before pleat knew of it.
+//!
+//! The supervisor, which traces a thread of the process for that moment, maps memory, copies this library there, relocates it,
+//! and has the thread make another by [`pleat_start`]. Nothing else of the library runs: no constructor, none of the functions
+//! that it puts in the place of the C library's. So the process announces nothing: not its forks, nor ranges that its
+//! children are to find wiped, nor guards, nor new memory. What must be known of these is found out (`serve::note_unheard`).
+//!
+//! The copy and the area are kept from forked children, into which another copy is put.
+
+use crate::area::{self, Area};
+use crate::{raw, serve, start};
+use core::arch::naked_asm;
+use core::cell::UnsafeCell;
+use pleat_wire::injected::{Injected, NAME_MAX};
+
+/// A place that the supervisor writes to before this code has a thread.
+#[repr(transparent)]
+pub struct Place(UnsafeCell<Injected>);
+
+// SAFETY: it is written to before there is a thread of this library, and by nobody of the process.
+unsafe impl Sync for Place {}
+
+/// What the supervisor leaves for this copy; see `pleat_wire::injected::GIVEN_SYMBOL`.
+#[no_mangle]
+#[allow(non_upper_case_globals)]
+pub static pleat_given: Place = Place(UnsafeCell::new(Injected::NONE));
+
+/// The call by which a traced thread makes the agent's; see `pleat_wire::injected::START_SYMBOL`. The caller is stopped when
+/// it comes back from it, and goes on elsewhere.
+///
+/// # Safety
+/// The registers are those of a call of clone(2) that makes a thread with all signals blocked, on the area's stack.
+#[no_mangle]
+#[unsafe(naked)]
+pub unsafe extern "C" fn pleat_start() {
+    naked_asm!(
+        "syscall",
+        "test rax, rax",
+        "jnz 2f",
+        "xor ebp, ebp",
+        "call {begin}",
+        "2:",
+        "ud2",
+        begin = sym begin,
+    )
+}
+
+extern "C" fn begin() -> ! {
+    // SAFETY: written before this thread was made. Volatile, for nobody in this library has done that.
+    let given = unsafe { pleat_given.0.get().read_volatile() };
+    let [image, image_end] = given.image.map(|address| address as usize);
+    // SAFETY: the supervisor has mapped both for this thread.
+    let area = unsafe {
+        let _ = raw::advise_own(image, image_end - image, libc::MADV_DONTFORK);
+        Area::set_up(given.area as usize)
+    };
+    let Ok(area) = area else {
+        raw::end_thread(0);
+    };
+    area.get_ready(1);
+    area::note_image(image, image_end);
+    start::note_name(&given.name[..(given.name_length as usize).min(NAME_MAX)]);
+    serve::note_unheard();
+    if given.beacon != 0 {
+        area::inherit_beacon(given.beacon as usize);
+    }
+    start::run_injected(area, given.beacon != 0)
+}

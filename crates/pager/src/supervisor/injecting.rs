@@ -1,0 +1,275 @@
+//! Putting agents into processes that have none: static programs, those of other C libraries, those whose environment has
+//! lost what loads the library.
+//!
+//! They are found by looking (`strays.rs`), and left alone until memory gets short. Then each gets its agent by a thread of
+//! ours that traces one of its threads for a moment (`pleat_sys::inject`); it says hello like any other. Where that cannot be
+//! done the process runs as it is, and is named; it is tried again from time to time, for what was in the way may be gone: a
+//! debugger, or the program that could not be traced.
+
+use super::unmanaged::Obstacle;
+use super::Supervisor;
+use crate::census::Stage;
+use crate::shared::lock;
+use pleat_sys::channel::Channel;
+use pleat_sys::inject::{inject, threads, ControlBlocks, Image, InjectError, TraceError};
+use pleat_sys::procfs;
+use pleat_wire::message::{Keep, KEEP, KEEP_MAX};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A process that has loaded the library says hello within this time, unless the library may not work there.
+const HELLO_WITHIN: Duration = Duration::from_millis(30);
+/// An agent that was put into a process says hello within this time.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+/// Until it is tried again where no thread would stop, and where something else was in the way.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_secs(1);
+/// No thread stops for so long: that is said.
+const BUSY_MAX: Duration = Duration::from_secs(2);
+/// Processes that get their agents at the same time.
+const AT_ONCE: usize = 4;
+
+/// What came of putting an agent into a process.
+type Outcome = Result<ControlBlocks, InjectError>;
+
+/// How far a process has come.
+enum State {
+    /// A thread of ours is at it.
+    UnderWay,
+    /// Its agent runs, and has not said hello; these are the control blocks of its threads.
+    Placed(Instant, ControlBlocks),
+    /// It is not tried again before.
+    Failed(Instant),
+}
+
+/// One process without an agent.
+struct Patient {
+    state: State,
+    since: Instant,
+    is_named: bool,
+}
+
+/// Processes that are to get an agent.
+#[derive(Default)]
+pub(super) struct Injections {
+    image: Option<io::Result<Arc<Image>>>,
+    patients: HashMap<i32, Patient>,
+    results: Arc<Mutex<Vec<(i32, Outcome)>>>,
+}
+
+impl Injections {
+    /// Whether a process is to be tried now.
+    fn is_due(&self, pid: i32, now: Instant) -> bool {
+        match self.patients.get(&pid).map(|patient| &patient.state) {
+            None => true,
+            Some(State::Failed(until)) => now >= *until,
+            Some(State::UnderWay | State::Placed(..)) => false,
+        }
+    }
+
+    /// Whether a thread of ours may trace a child of this process, as orphans of the job become at any time.
+    pub(super) fn are_children_traced(&self) -> bool {
+        self.under_way() > 0
+    }
+
+    /// Notes a process, if it is new.
+    fn meet(&mut self, pid: i32, now: Instant) -> &mut Patient {
+        self.patients.entry(pid).or_insert_with(|| Patient {
+            state: State::Failed(now),
+            since: now,
+            is_named: false,
+        })
+    }
+
+    fn under_way(&self) -> usize {
+        let states = self.patients.values().map(|patient| &patient.state);
+        states.filter(|s| matches!(s, State::UnderWay)).count()
+    }
+
+    /// Whether an agent has said hello before it is known what must stay in its process.
+    pub(super) fn is_unsettled(&self, pid: i32) -> bool {
+        let state = self.patients.get(&pid).map(|patient| &patient.state);
+        matches!(state, Some(State::UnderWay))
+    }
+}
+
+impl Supervisor<'_> {
+    /// Has agents put into processes that have none, of those that have at least so much memory of their own.
+    pub(super) fn inject_agents(&mut self, min_bytes: u64) {
+        self.settle_injections();
+        let now = Instant::now();
+        let mut silent: Vec<(u64, i32)> = Vec::new();
+        for (pid, process) in &self.census.processes {
+            let is_silent = matches!(process.stage, Stage::Silent) && !process.is_bare;
+            if is_silent && process.anon_bytes >= min_bytes && self.injections.is_due(*pid, now) {
+                silent.push((process.anon_bytes, *pid));
+            }
+        }
+        // The largest first.
+        silent.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, pid) in silent {
+            if self.injections.under_way() >= AT_ONCE {
+                break;
+            }
+            // Children end, too, and others wait to hear of it.
+            if self.is_reaping_due {
+                break;
+            }
+            if !self.is_expected(pid, now) && !self.is_served(pid) {
+                self.start_injection(pid, now);
+            }
+        }
+    }
+
+    /// Whether a process is about to say hello by itself.
+    fn is_expected(&self, pid: i32, now: Instant) -> bool {
+        let Some(process) = self.census.processes.get(&pid) else {
+            return true;
+        };
+        let is_young = now.saturating_duration_since(process.since) < HELLO_WITHIN;
+        is_young && procfs::has_mapped(pid, &self.job.agent)
+    }
+
+    /// Whether it is the child of a managed process, and has memory that may be away.
+    fn is_served(&self, pid: i32) -> bool {
+        let by_pid = lock(&self.shared.by_pid);
+        by_pid.get(&pid).is_some_and(|link| !link.uffd.is_dead())
+    }
+
+    fn start_injection(&mut self, pid: i32, now: Instant) {
+        let read = || Image::read(&self.job.agent).map(Arc::new);
+        let image = match self.injections.image.get_or_insert_with(read) {
+            Ok(image) => image.clone(),
+            Err(error) => {
+                let error = io::Error::new(error.kind(), error.to_string());
+                return self.note_failure(pid, InjectError::Step("read the agent", error), now);
+            }
+        };
+        let (name, results) = (self.socket.clone(), self.injections.results.clone());
+        let shared = self.shared.clone();
+        let work = move || {
+            let outcome = inject(pid, &image, &name, 0);
+            lock(&results).push((pid, outcome));
+            shared.main_bell.ring();
+        };
+        // It must end: then all that it traced goes on.
+        let thread = std::thread::Builder::new().name("pleat-inject".into());
+        match thread.stack_size(128 << 10).spawn(work) {
+            Ok(_) => {
+                self.injections.meet(pid, now).state = State::UnderWay;
+            }
+            Err(error) => self.note_failure(pid, InjectError::Step("be traced", error), now),
+        }
+    }
+
+    /// Takes note of what has come of it.
+    pub(super) fn settle_injections(&mut self) {
+        let now = Instant::now();
+        let results = std::mem::take(&mut *lock(&self.injections.results));
+        for (pid, outcome) in results {
+            match outcome {
+                Ok(blocks) => {
+                    self.shared.meters.injected_agents.add(1);
+                    if let Some(patient) = self.injections.patients.get_mut(&pid) {
+                        patient.state = State::Placed(now, blocks);
+                    }
+                }
+                Err(error) => self.note_failure(pid, error, now),
+            }
+        }
+        let mut unheard = Vec::new();
+        let processes = &self.census.processes;
+        self.injections.patients.retain(|pid, patient| {
+            let process = processes.get(pid);
+            if let (Some(process), State::Placed(at, _)) = (process, &patient.state) {
+                let is_silent = matches!(process.stage, Stage::Silent);
+                if is_silent && now.saturating_duration_since(*at) > HEARD_WITHIN {
+                    unheard.push(*pid);
+                }
+            }
+            // A thread of ours knows it by its number until it is done.
+            process.is_some() || matches!(patient.state, State::UnderWay)
+        });
+        for pid in unheard {
+            self.note_failure(pid, InjectError::Unheard, now);
+        }
+    }
+
+    fn note_failure(&mut self, pid: i32, error: InjectError, now: Instant) {
+        let patient = self.injections.meet(pid, now);
+        let is_busy = matches!(error, InjectError::Trace(TraceError::Busy));
+        let is_gone = matches!(error, InjectError::Trace(TraceError::Gone));
+        let is_new = now.saturating_duration_since(patient.since) < BUSY_MAX;
+        let pause = if is_busy || is_gone {
+            BUSY_PAUSE
+        } else {
+            PAUSE
+        };
+        patient.state = State::Failed(now + pause);
+        let is_worth_it = !is_gone && !(is_busy && is_new) && !patient.is_named;
+        if is_worth_it {
+            patient.is_named = true;
+            self.name_unmanaged(pid, "runs unmanaged", &Obstacle::Injection(error));
+        }
+    }
+
+    /// Tells the agent of a process that announces no threads what must stay in memory of theirs.
+    pub(super) fn keep_control_blocks(&mut self, pid: i32, channel: &Channel) {
+        let placed = self.injections.patients.remove(&pid);
+        let blocks = match placed.map(|patient| patient.state) {
+            Some(State::Placed(_, blocks)) => blocks,
+            _ => Vec::new(),
+        };
+        if let Some(process) = self.census.processes.get_mut(&pid) {
+            process.threads_met = blocks.iter().map(|(tid, _)| *tid).collect();
+        }
+        send_kept(
+            &mut blocks.into_iter().filter_map(|(_, block)| block),
+            channel,
+        );
+    }
+
+    /// The same of threads that have come since.
+    pub(super) fn meet_threads(&mut self) {
+        for (pid, process) in &mut self.census.processes {
+            let Stage::Managed(link) = &process.stage else {
+                continue;
+            };
+            if !process.is_injected {
+                continue;
+            }
+            let threads: HashSet<i32> = threads::of(*pid).into_iter().collect();
+            let new = threads.difference(&process.threads_met);
+            let mut blocks = new.filter_map(|tid| threads::control_block(*tid));
+            if let Some(agent) = &lock(&link.take).agent {
+                send_kept(&mut blocks, &*agent.channel);
+            }
+            process.threads_met = threads;
+        }
+    }
+}
+
+/// Sends what is to be kept, as many ranges in a packet as it has room for. If the process is just ending it is lost, which
+/// is as good.
+fn send_kept(
+    blocks: &mut dyn Iterator<Item = (u64, u64)>,
+    channel: &dyn crate::ports::AgentSocket,
+) {
+    loop {
+        let mut keep = Keep {
+            kind: KEEP,
+            count: 0,
+            ranges: [[0; 2]; KEEP_MAX],
+        };
+        for (range, (address, len)) in keep.ranges.iter_mut().zip(&mut *blocks) {
+            *range = [address, len];
+            keep.count += 1;
+        }
+        if keep.count == 0 {
+            return;
+        }
+        let _ = channel.send(pleat_sys::bytes_of(&keep), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! Puts the agent into a process that has not loaded it, by ptrace(2).
+//!
+//! One thread of the process is stopped for some hundreds of microseconds. It is made to map memory, into which the
+//! library is written, and to start the agent's thread there; then it goes on where it was. Nothing of the process is touched:
+//! no memory of its own, no descriptor, no signal handler, no stack.
+
+mod image;
+mod memory;
+pub mod threads;
+mod tracee;
+
+pub use image::Image;
+pub use tracee::{TraceError, OWN_CHILDREN};
+
+use crate::bytes_of;
+use crate::procfs;
+use pleat_wire::injected::{Injected, AREA_LEN, AREA_STACK, NAME_MAX};
+use pleat_wire::PAGE;
+use std::io;
+use std::time::{Duration, Instant};
+use tracee::Tracee;
+
+/// `PR_GET_TID_ADDRESS`: what the kernel clears when the calling thread ends.
+const GET_TID_ADDRESS: u64 = 40;
+/// How long a process is looked at until one of its threads does something that a stop does not disturb.
+const UNDISTURBED_WAIT: Duration = Duration::from_millis(20);
+/// So far the kernel's code in every process reaches.
+const VDSO_MAX: u64 = 16 << 10;
+/// The instruction `syscall`.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// What the kernel writes to when threads end, as address and bytes, by thread.
+pub type ControlBlocks = Vec<(i32, Option<(u64, u64)>)>;
+
+/// Why a process has no agent.
+#[derive(Debug)]
+pub enum InjectError {
+    /// One of its threads could not be made to start it.
+    Trace(TraceError),
+    /// It has seccomp filters of its own, which may end it for what an agent does.
+    Filtered,
+    /// It runs other programs itself, of whose memory the kernel knows nothing.
+    Emulated,
+    /// Its agent was started and did not say hello.
+    Unheard,
+    /// There is no way to do a system call in it.
+    NoVdso,
+    /// The process cannot do this, for that reason.
+    Step(&'static str, io::Error),
+}
+
+impl From<TraceError> for InjectError {
+    fn from(error: TraceError) -> InjectError {
+        InjectError::Trace(error)
+    }
+}
+
+/// Puts an agent into a process and starts it. It will connect to the socket of this name. `beacon`: where that of its parent
+/// is, which was managed; else 0.
+///
+/// Answers where its threads have what must stay in memory. To be called on a thread that ends soon afterwards: whatever was
+/// left stopped goes on then.
+///
+/// # Errors
+/// See [`InjectError`]. The process goes on as if nothing had been, but for memory that it may have mapped.
+pub fn inject(
+    pid: i32,
+    image: &Image,
+    name: &str,
+    beacon: u64,
+) -> Result<ControlBlocks, InjectError> {
+    if is_emulator(pid) {
+        return Err(InjectError::Emulated);
+    }
+    let place = find_syscall(pid).ok_or(InjectError::NoVdso)?;
+    let tid = choose(pid).ok_or(TraceError::Busy)?;
+    let own = std::process::id() as i32;
+    if procfs::seccomp_filters(tid) > procfs::seccomp_filters(own) || procfs::is_strict(tid) {
+        return Err(InjectError::Filtered);
+    }
+    let tracee = Tracee::stop(tid)?;
+    let job = Injection {
+        pid,
+        tracee: &tracee,
+        place,
+        image,
+    };
+    let started = job.start(name, beacon);
+    tracee.release()?;
+    let word = started?;
+    let mut blocks: ControlBlocks = threads::of(pid)
+        .into_iter()
+        .map(|tid| (tid, threads::control_block(tid)))
+        .collect();
+    blocks.extend(word.map(|address| (tid, Some((address, size_of::<u64>() as u64)))));
+    Ok(blocks)
+}
+
+/// The thread to stop: soon one that is not disturbed.
+fn choose(pid: i32) -> Option<i32> {
+    let start = Instant::now();
+    loop {
+        let (disturbance, tid) = *threads::disturbances(pid).first()?;
+        let is_late = start.elapsed() > UNDISTURBED_WAIT;
+        if disturbance < threads::Disturbance::Fails || is_late {
+            return Some(tid);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether a process is valgrind, which knows of no memory and no thread but those that its program has asked it for, and maps
+/// over others. It is started by a launcher, which leaves its name in the environment.
+fn is_emulator(pid: i32) -> bool {
+    const LAUNCHER: &[u8] = b"VALGRIND_LAUNCHER=";
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let mut variables = environment.split(|&byte| byte == 0);
+    variables.any(|variable| variable.starts_with(LAUNCHER))
+}
+
+/// The address of a `syscall` instruction in the code that the kernel maps into every process.
+fn find_syscall(pid: i32) -> Option<u64> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+    let (start, rest) = line.split_once('-')?;
+    let end = rest.split(' ').next()?;
+    let number = |digits| u64::from_str_radix(digits, 16).ok();
+    let (start, end) = (number(start)?, number(end)?);
+    let mut code = vec![0; end.checked_sub(start)?.min(VDSO_MAX) as usize];
+    memory::read(pid, start, &mut code).ok()?;
+    let at = code.windows(SYSCALL.len()).position(|two| two == SYSCALL)?;
+    Some(start + at as u64)
+}
+
+/// A process with a stopped thread.
+struct Injection<'a> {
+    pid: i32,
+    tracee: &'a Tracee,
+    place: u64,
+    image: &'a Image,
+}
+
+impl Injection<'_> {
+    /// A system call of the process's.
+    fn call(&self, what: &'static str, number: i64, a: [u64; 6]) -> Result<u64, InjectError> {
+        answer(what, self.tracee.call(self.place, number, a)?)
+    }
+
+    /// Puts the agent there and starts it; answers what the kernel clears when the stopped thread ends.
+    fn start(&self, name: &str, beacon: u64) -> Result<Option<u64>, InjectError> {
+        let len = self.image.span() + AREA_LEN as u64;
+        let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
+        let nowhere = u64::MAX;
+        let base = self.call(
+            "map memory",
+            libc::SYS_mmap,
+            [0, len, protection, flags, nowhere, 0],
+        )?;
+        let started = self.start_at(base, name, beacon);
+        if started.is_err() {
+            let _ = self.call("unmap memory", libc::SYS_munmap, [base, len, 0, 0, 0, 0]);
+        }
+        started
+    }
+
+    fn start_at(&self, base: u64, name: &str, beacon: u64) -> Result<Option<u64>, InjectError> {
+        let image = self.image;
+        let area = base + image.span();
+        let mut given = Injected {
+            image: [base, area],
+            area,
+            beacon,
+            ..Injected::NONE
+        };
+        let name = &name.as_bytes()[..name.len().min(NAME_MAX)];
+        given.name[..name.len()].copy_from_slice(name);
+        given.name_length = name.len() as u64;
+        let write = |address, bytes: &[u8]| {
+            let written = memory::write(self.pid, address, bytes);
+            written.map_err(|error| InjectError::Step("be written to", error))
+        };
+        write(base, &image.bytes_at(base))?;
+        write(image.given_at(base), bytes_of(&given))?;
+        let (code, code_end) = image.code_at(base);
+        let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+        let arguments = [code, code_end - code, executable, 0, 0, 0];
+        self.call("make code executable", libc::SYS_mprotect, arguments)?;
+        let stack = area + (PAGE + AREA_STACK) as u64;
+        let word = self.cleared_word(stack - 8);
+        let flags = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM;
+        let arguments = [flags as u64, stack, 0, 0, 0, 0];
+        let place = image.start_at(base);
+        let started = self.tracee.call(place, libc::SYS_clone, arguments)?;
+        answer("start a thread", started)?;
+        Ok(word)
+    }
+
+    /// What the kernel clears when the stopped thread ends. `scratch` is a word of the agent's. Kernels that cannot be asked
+    /// are built without what checkpointing needs.
+    fn cleared_word(&self, scratch: u64) -> Option<u64> {
+        let arguments = [GET_TID_ADDRESS, scratch, 0, 0, 0, 0];
+        self.call("be asked", libc::SYS_prctl, arguments).ok()?;
+        let mut word = [0; 8];
+        memory::read(self.pid, scratch, &mut word).ok()?;
+        Some(u64::from_ne_bytes(word)).filter(|address| *address != 0)
+    }
+}
+
+fn answer(what: &'static str, value: i64) -> Result<u64, InjectError> {
+    match value {
+        -4095..0 => {
+            let error = io::Error::from_raw_os_error(-value as i32);
+            Err(InjectError::Step(what, error))
+        }
+        value => Ok(value as u64),
+    }
+}

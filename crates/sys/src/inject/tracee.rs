@@ -1,0 +1,256 @@
+//! A thread of another process, stopped by ptrace(2), that is made to do system calls.
+//!
+//! The kernel's rules, as far as they matter here:
+//!
+//! - Who traces is a thread, and all that it traces is let go when it ends, in whatever state. So each tracing is the work
+//!   of a thread of its own, which ends.
+//! - PTRACE_SEIZE stops nothing; PTRACE_INTERRUPT stops the thread where it would handle a signal. A system call that it was in
+//!   has been left by then with one of the kernel's own error numbers, and is begun again (or goes on) when the thread runs
+//!   with the same registers *from such a stop*; some calls do not know that, and fail with EINTR (signal(7)).
+//! - Registers are set at a stop before or behind a system call (PTRACE_SYSCALL), too, but from there nothing is begun again.
+//!   So the last stop is one by PTRACE_INTERRUPT once more.
+//! - Where the kernel stops a thread amid a restartable sequence (rseq(2)), it leads it to the abort handler when it goes back to
+//!   user mode, but only if the registers are still in the sequence. They are not, while it does system calls for us: so that is
+//!   done here.
+
+use super::memory;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// How long a thread may take to stop: one that waits for a disk does not.
+const STOP_MAX: Duration = Duration::from_millis(100);
+/// And to come through a system call.
+const CALL_MAX: Duration = Duration::from_secs(10);
+/// `__WNOTHREAD`: of what other threads of ours wait for nothing is heard.
+pub const OWN_CHILDREN: i32 = 0x2000_0000;
+/// The code segment of 64-bit programs.
+const CODE_64: u64 = 0x33;
+/// No system call is under way.
+const NO_CALL: u64 = u64::MAX;
+
+/// Why a thread could not be traced, or not any more.
+#[derive(Debug)]
+pub enum TraceError {
+    /// It has ended, or executes another program.
+    Gone,
+    /// The kernel refuses it.
+    Refused(io::Error),
+    /// It does not stop, or is stopped by its user.
+    Busy,
+    /// It is not a program of 64 bits.
+    Foreign,
+    /// Its system calls go elsewhere (prctl(2), PR_SET_SYSCALL_USER_DISPATCH).
+    Dispatched,
+}
+
+/// A stopped thread. Dropped, it stays as it is until the calling thread ends.
+pub struct Tracee {
+    tid: i32,
+    /// With these it goes on.
+    registers: libc::user_regs_struct,
+    /// Those that it has blocked.
+    signals: u64,
+}
+
+fn request(kind: u32, tid: i32, address: usize, data: usize) -> Result<i64, TraceError> {
+    // SAFETY: with these requests the kernel reads or writes only what the caller passes a valid pointer to in `data`.
+    let result = unsafe { libc::ptrace(kind, tid, address, data) };
+    match result {
+        -1 => Err(error()),
+        value => Ok(value),
+    }
+}
+
+fn error() -> TraceError {
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ESRCH) => TraceError::Gone,
+        _ => TraceError::Refused(error),
+    }
+}
+
+/// How a thread stopped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// By PTRACE_INTERRUPT.
+    Interrupted,
+    /// With its whole process, by a signal of its user's.
+    Job,
+    /// Before or behind a system call.
+    Call,
+    /// It is about to get this signal.
+    Signal(i32),
+}
+
+fn stop_of(status: i32) -> Result<Stop, TraceError> {
+    if !libc::WIFSTOPPED(status) {
+        return Err(TraceError::Gone);
+    }
+    let signal = libc::WSTOPSIG(status);
+    Ok(match status >> 16 {
+        libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Interrupted,
+        libc::PTRACE_EVENT_STOP => Stop::Job,
+        _ if signal == libc::SIGTRAP | 0x80 => Stop::Call,
+        _ => Stop::Signal(signal),
+    })
+}
+
+impl Tracee {
+    /// Traces a thread and stops it. The calling thread ends soon after, whatever comes of it.
+    ///
+    /// # Errors
+    /// See [`TraceError`].
+    pub fn stop(tid: i32) -> Result<Tracee, TraceError> {
+        let options = libc::PTRACE_O_TRACESYSGOOD as usize;
+        request(libc::PTRACE_SEIZE, tid, 0, options)?;
+        request(libc::PTRACE_INTERRUPT, tid, 0, 0)?;
+        let mut tracee = Tracee {
+            tid,
+            // SAFETY: plain numbers.
+            registers: unsafe { std::mem::zeroed() },
+            signals: 0,
+        };
+        tracee.reach(Stop::Interrupted, STOP_MAX)?;
+        tracee.registers = tracee.read_registers()?;
+        if tracee.registers.cs != CODE_64 {
+            return Err(tracee.give_up(TraceError::Foreign));
+        }
+        if tracee.is_dispatched() {
+            return Err(tracee.give_up(TraceError::Dispatched));
+        }
+        // Before it does anything else: the kernel forgets then.
+        if let Some(abort) = tracee.abort_of_sequence() {
+            tracee.registers.rip = abort;
+        }
+        let pointer = (&raw mut tracee.signals) as usize;
+        request(libc::PTRACE_GETSIGMASK, tid, 8, pointer)?;
+        tracee.set_signals(u64::MAX)?;
+        Ok(tracee)
+    }
+
+    fn give_up(&self, why: TraceError) -> TraceError {
+        let _ = request(libc::PTRACE_DETACH, self.tid, 0, 0);
+        why
+    }
+
+    /// Has the thread do a system call by the `syscall` instruction at `place`; answers its result, which may be an errno,
+    /// negative.
+    ///
+    /// # Errors
+    /// See [`TraceError`].
+    pub fn call(&self, place: u64, number: i64, a: [u64; 6]) -> Result<i64, TraceError> {
+        let mut registers = self.registers;
+        registers.rip = place;
+        registers.rax = number as u64;
+        registers.orig_rax = NO_CALL;
+        [registers.rdi, registers.rsi, registers.rdx] = [a[0], a[1], a[2]];
+        [registers.r10, registers.r8, registers.r9] = [a[3], a[4], a[5]];
+        self.write_registers(&registers)?;
+        for _ in 0..2 {
+            request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
+            self.reach(Stop::Call, CALL_MAX)?;
+        }
+        Ok(self.read_registers()?.rax as i64)
+    }
+
+    /// Lets the thread go on where it was.
+    ///
+    /// # Errors
+    /// See [`TraceError`].
+    pub fn release(self) -> Result<(), TraceError> {
+        self.write_registers(&self.registers)?;
+        request(libc::PTRACE_INTERRUPT, self.tid, 0, 0)?;
+        request(libc::PTRACE_CONT, self.tid, 0, 0)?;
+        self.reach(Stop::Interrupted, CALL_MAX)?;
+        self.set_signals(self.signals)?;
+        request(libc::PTRACE_DETACH, self.tid, 0, 0).map(|_| ())
+    }
+
+    /// Runs up to a stop. Signals that come before are the thread's.
+    fn reach(&self, wanted: Stop, limit: Duration) -> Result<(), TraceError> {
+        let start = Instant::now();
+        loop {
+            match self.next_stop(start, limit)? {
+                stop if stop == wanted => return Ok(()),
+                // Where a signal has come first the other stop follows.
+                Stop::Signal(signal) => {
+                    request(libc::PTRACE_CONT, self.tid, 0, signal as usize)?;
+                }
+                Stop::Job if wanted == Stop::Interrupted => {
+                    return Err(self.give_up(TraceError::Busy))
+                }
+                _ => {
+                    request(libc::PTRACE_CONT, self.tid, 0, 0)?;
+                }
+            }
+        }
+    }
+
+    /// Looks until it is stopped: ever less often, for most do it within microseconds.
+    fn next_stop(&self, start: Instant, limit: Duration) -> Result<Stop, TraceError> {
+        const OPTIONS: i32 = libc::__WALL | OWN_CHILDREN | libc::WNOHANG;
+        let mut pause = Duration::from_micros(5);
+        loop {
+            let mut status = 0;
+            // SAFETY: the status is valid for the call.
+            match unsafe { libc::waitpid(self.tid, &mut status, OPTIONS) } {
+                0 => {}
+                pid if pid == self.tid => return stop_of(status),
+                _ => return Err(TraceError::Gone),
+            }
+            if start.elapsed() > limit {
+                return Err(TraceError::Busy);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(1));
+        }
+    }
+
+    fn read_registers(&self) -> Result<libc::user_regs_struct, TraceError> {
+        // SAFETY: plain numbers.
+        let mut registers: libc::user_regs_struct = unsafe { std::mem::zeroed() };
+        let pointer = (&raw mut registers) as usize;
+        request(libc::PTRACE_GETREGS, self.tid, 0, pointer)?;
+        Ok(registers)
+    }
+
+    fn write_registers(&self, registers: &libc::user_regs_struct) -> Result<(), TraceError> {
+        let pointer = core::ptr::from_ref(registers) as usize;
+        request(libc::PTRACE_SETREGS, self.tid, 0, pointer).map(|_| ())
+    }
+
+    fn set_signals(&self, signals: u64) -> Result<(), TraceError> {
+        let pointer = (&raw const signals) as usize;
+        request(libc::PTRACE_SETSIGMASK, self.tid, 8, pointer).map(|_| ())
+    }
+
+    /// Whether the kernel hands its system calls to the program. Where that cannot be asked (before Linux 6.4) they are not.
+    fn is_dispatched(&self) -> bool {
+        const GET: u32 = 0x4211; // PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG
+                                 // mode, selector, offset, len
+        let mut config = [0u64; 4];
+        let pointer = config.as_mut_ptr() as usize;
+        let asked = request(GET, self.tid, size_of_val(&config), pointer);
+        asked.is_ok() && config[0] != 0
+    }
+
+    /// Where the thread is to go on if it was stopped amid a restartable sequence.
+    fn abort_of_sequence(&self) -> Option<u64> {
+        const GET_RSEQ: u32 = 0x420f; // PTRACE_GET_RSEQ_CONFIGURATION
+                                      // address, size, signature and flags
+        let mut config = [0u64; 3];
+        let (size, pointer) = (size_of_val(&config), config.as_mut_ptr() as usize);
+        request(GET_RSEQ, self.tid, size, pointer).ok()?;
+        let read = |address: u64| {
+            let mut word = [0u8; 8];
+            (address != 0 && memory::read(self.tid, address, &mut word).is_ok())
+                .then(|| u64::from_ne_bytes(word))
+        };
+        // In `struct rseq` behind two numbers of a CPU; in `struct rseq_cs` behind version and flags.
+        let sequence = read(config[0].checked_add(8)?).filter(|_| config[0] != 0)?;
+        let word = |nth: u64| read(sequence.checked_add(8 * nth)?).filter(|_| sequence != 0);
+        let (start, len, abort) = (word(1)?, word(2)?, word(3)?);
+        let is_inside = self.registers.rip.wrapping_sub(start) < len;
+        is_inside.then_some(abort)
+    }
+}

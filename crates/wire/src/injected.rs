@@ -1,0 +1,47 @@
+//! What the supervisor leaves for an agent that it puts into a running process.
+//!
+//! Such an agent is the library's code, copied into memory of the process's and run by a thread that the process has been
+//! made to start. Nothing has told it anything: it has no environment of its own and no constructor has run. So the
+//! supervisor writes what it needs into the copy, before the thread starts.
+
+/// Most bytes of the socket's name.
+pub const NAME_MAX: usize = 64;
+
+/// The symbol of the library's [`Injected`].
+pub const GIVEN_SYMBOL: &str = "pleat_given";
+
+/// The symbol of the code by which the thread is started: a `syscall` instruction, behind which the new thread begins.
+pub const START_SYMBOL: &str = "pleat_start";
+
+/// Bytes of the agent's area, which the supervisor maps behind the copy of the library.
+pub const AREA_LEN: usize = super::PAGE + AREA_STACK + 2 * super::message::TAKE_MAX * super::PAGE;
+
+/// Bytes of the agent's stack, which lies behind the area's first page.
+pub const AREA_STACK: usize = 16 * super::PAGE;
+
+/// Where everything is, and how the supervisor is reached.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Injected {
+    /// The abstract socket's name.
+    pub name: [u8; NAME_MAX],
+    /// So many bytes of it count.
+    pub name_length: u64,
+    /// The copy of the library: its first address, and where it ends.
+    pub image: [u64; 2],
+    /// First address of the area; it has [`AREA_LEN`] bytes.
+    pub area: u64,
+    /// Where the beacon of the process is that this one was forked from, if that was managed; else 0.
+    pub beacon: u64,
+}
+
+impl Injected {
+    /// Nothing.
+    pub const NONE: Injected = Injected {
+        name: [0; NAME_MAX],
+        name_length: 0,
+        image: [0; 2],
+        area: 0,
+        beacon: 0,
+    };
+}
