@@ -174,6 +174,10 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
                 raw::wake_all(&READY);
                 // What has been urgent is to become ready, before memory is full.
                 raw::set_nice(0);
+                if hello.injected != 0 && hello.forked != 0 && tools.is_some() {
+                    // What the kernel left out of this child is to be looked up. (Its program runs; see `space/newborn.rs`.)
+                    area::ring(area::Doorbell::Born);
+                }
             }
             message::TAKE => {
                 if let Some(tools) = &tools {

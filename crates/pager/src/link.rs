@@ -92,6 +92,8 @@ pub struct Link {
     pub mail: Mutex<Mail>,
     /// Its take-away traffic.
     pub take: Mutex<TakeState>,
+    /// Where the beacon is, while no agent has shown it: the parent's. 0: not known.
+    pub beacon: AtomicU64,
     /// The space it was forked from.
     pub parent: Option<Weak<Link>>,
     /// Spaces forked from it that live.
@@ -147,6 +149,7 @@ impl Link {
             bell,
             mail: Mutex::new(Mail::default()),
             take: Mutex::new(TakeState::default()),
+            beacon: AtomicU64::new(0),
             parent,
             children: AtomicU64::new(0),
             grows: AtomicBool::new(false),

@@ -15,7 +15,7 @@ mod state;
 
 pub use content::Content;
 pub use credentials::{credentials, is_in_our_user_namespace, Credentials};
-pub use flags::{has_userfaultfd, wiped_on_fork};
+pub use flags::{has_userfaultfd, registered, wiped_on_fork, Registered};
 pub use maps::{
     has_mapped, has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping,
     MappingKind, MapsReader,

@@ -129,6 +129,8 @@ impl Space {
             bell,
             (parent, self.shared.machine.clone()),
         );
+        let beacon = self.beacon.map_or(0, |beacon| beacon.address());
+        link.beacon.store(beacon, Ordering::Release);
         let link = Arc::new(link);
         lock(&self.shared.claims).insert(token, link.clone());
         let run_max = (self.pages.len() / PAGE_SIZE) as u32;

@@ -6,6 +6,7 @@
 //! done the process runs as it is, and is named; it is tried again from time to time, for what was in the way may be gone: a
 //! debugger, or the program that could not be traced.
 
+use super::preparing::BEACON_LEN;
 use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::Stage;
@@ -16,6 +17,7 @@ use pleat_sys::procfs;
 use pleat_wire::message::{Keep, KEEP, KEEP_MAX};
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -95,7 +97,50 @@ impl Injections {
     }
 }
 
+/// What is known of managed processes and their children when a process is to get an agent.
+struct Family {
+    /// There are managed processes.
+    has_any: bool,
+    /// Where the beacons are of children that have not said who they are.
+    beacons: HashSet<u64>,
+}
+
+impl Family {
+    /// The place of a process's beacon, if it is the child of a managed one, and 0 if it is not. To be found, rather, where
+    /// its space is not known yet.
+    ///
+    /// A child has inherited what its parent has registered. A second userfaultfd would know nothing of what is away there.
+    fn beacon_of(&self, pid: i32) -> Result<u64, InjectError> {
+        if !self.has_any {
+            return Ok(0);
+        }
+        let registered = procfs::registered(pid).map_err(|_| TraceError::Gone)?;
+        if registered.is_empty() {
+            return Ok(0);
+        }
+        let is_there = |beacon: &&u64| {
+            let mut wiped = registered.iter().filter(|one| one.is_wiped);
+            let end = **beacon + BEACON_LEN;
+            **beacon != 0 && wiped.any(|one| one.start <= **beacon && end <= one.end)
+        };
+        let found = self.beacons.iter().find(is_there);
+        found.copied().ok_or(InjectError::Trace(TraceError::Busy))
+    }
+}
+
 impl Supervisor<'_> {
+    fn family(&self) -> Family {
+        let has_any = !lock(&self.shared.links).is_empty();
+        let claims = lock(&self.shared.claims);
+        let beacons = claims.values();
+        Family {
+            has_any,
+            beacons: beacons
+                .map(|link| link.beacon.load(Ordering::Acquire))
+                .collect(),
+        }
+    }
+
     /// Has agents put into processes that have none, of those that have at least so much memory of their own.
     pub(super) fn inject_agents(&mut self, min_bytes: u64) {
         self.settle_injections();
@@ -149,8 +194,11 @@ impl Supervisor<'_> {
         };
         let (name, results) = (self.socket.clone(), self.injections.results.clone());
         let shared = self.shared.clone();
+        let family = self.family();
         let work = move || {
-            let outcome = inject(pid, &image, &name, 0);
+            let outcome = family
+                .beacon_of(pid)
+                .and_then(|beacon| inject(pid, &image, &name, beacon));
             lock(&results).push((pid, outcome));
             shared.main_bell.ring();
         };
@@ -170,12 +218,7 @@ impl Supervisor<'_> {
         let results = std::mem::take(&mut *lock(&self.injections.results));
         for (pid, outcome) in results {
             match outcome {
-                Ok(blocks) => {
-                    self.shared.meters.injected_agents.add(1);
-                    if let Some(patient) = self.injections.patients.get_mut(&pid) {
-                        patient.state = State::Placed(now, blocks);
-                    }
-                }
+                Ok(blocks) => self.note_placed(pid, blocks, now),
                 Err(error) => self.note_failure(pid, error, now),
             }
         }
@@ -194,6 +237,23 @@ impl Supervisor<'_> {
         });
         for pid in unheard {
             self.note_failure(pid, InjectError::Unheard, now);
+        }
+    }
+
+    fn note_placed(&mut self, pid: i32, blocks: ControlBlocks, now: Instant) {
+        self.shared.meters.injected_agents.add(1);
+        let process = self.census.processes.get(&pid);
+        if let Some(Stage::Managed(link)) = process.map(|process| &process.stage) {
+            // It was faster.
+            self.injections.patients.remove(&pid);
+            if let Some(agent) = &lock(&link.take).agent {
+                send_kept(
+                    &mut blocks.into_iter().filter_map(|(_, block)| block),
+                    &*agent.channel,
+                );
+            }
+        } else if let Some(patient) = self.injections.patients.get_mut(&pid) {
+            patient.state = State::Placed(now, blocks);
         }
     }
 
@@ -217,6 +277,10 @@ impl Supervisor<'_> {
 
     /// Tells the agent of a process that announces no threads what must stay in memory of theirs.
     pub(super) fn keep_control_blocks(&mut self, pid: i32, channel: &Channel) {
+        if self.injections.is_unsettled(pid) {
+            // They are not known yet.
+            return;
+        }
         let placed = self.injections.patients.remove(&pid);
         let blocks = match placed.map(|patient| patient.state) {
             Some(State::Placed(_, blocks)) => blocks,

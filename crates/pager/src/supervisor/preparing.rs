@@ -26,7 +26,8 @@ use std::sync::Arc;
 
 /// The first address that no program has.
 pub(super) const ADDRESSES_END: u64 = 1 << 47;
-const BEACON_LEN: u64 = ((1 + DOORBELLS) * PAGE) as u64;
+/// Bytes of the beacon and the doorbells.
+pub(super) const BEACON_LEN: u64 = ((1 + DOORBELLS) * PAGE) as u64;
 
 impl Supervisor<'_> {
     /// Sends a process that is ready for it what it needs to be managed: with `uffd`, which its fork made.

@@ -16,28 +16,64 @@ pub fn wiped_on_fork(pid: Pid) -> io::Result<Vec<(u64, u64)>> {
 
 /// Whether a process has memory that is registered with a userfaultfd; not one that has ended.
 pub fn has_userfaultfd(pid: Pid) -> bool {
-    let has = |flag| {
-        let smaps = File::open(format!("/proc/{pid}/smaps")).map(BufReader::new);
-        smaps
-            .and_then(|smaps| with_flag(smaps, flag))
-            .is_ok_and(|found| !found.is_empty())
-    };
-    has("um") || has("uw")
+    registered(pid).is_ok_and(|found| !found.is_empty())
+}
+
+/// Memory that is registered with a userfaultfd, and whether it is wiped in forked children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// Its first address.
+    pub start: u64,
+    /// Its end.
+    pub end: u64,
+    /// It is under MADV_WIPEONFORK.
+    pub is_wiped: bool,
+}
+
+/// What a process has registered, ascending.
+///
+/// # Errors
+/// As for [`wiped_on_fork`].
+pub fn registered(pid: Pid) -> io::Result<Vec<Registered>> {
+    let smaps = BufReader::new(File::open(format!("/proc/{pid}/smaps"))?);
+    let mut found = Vec::new();
+    for_each(smaps, |start, end, flags| {
+        let has = |flag| flags.split_whitespace().any(|name| name == flag);
+        let is_wiped = has("wf");
+        if has("um") || has("uw") {
+            found.push(Registered {
+                start,
+                end,
+                is_wiped,
+            });
+        }
+    })?;
+    Ok(found)
 }
 
 fn with_flag(smaps: impl BufRead, flag: &str) -> io::Result<Vec<(u64, u64)>> {
     let mut found = Vec::new();
+    for_each(smaps, |start, end, flags| {
+        if flags.split_whitespace().any(|name| name == flag) {
+            found.push((start, end));
+        }
+    })?;
+    Ok(found)
+}
+
+fn for_each(smaps: impl BufRead, mut each: impl FnMut(u64, u64, &str)) -> io::Result<()> {
     let mut mapping = None;
     for line in smaps.lines() {
         let line = line?;
         if let Some(bounds) = bounds(&line) {
             mapping = Some(bounds);
         } else if let Some(flags) = line.strip_prefix("VmFlags:") {
-            let has_flag = flags.split_whitespace().any(|name| name == flag);
-            found.extend(mapping.take().filter(|_| has_flag));
+            if let Some((start, end)) = mapping.take() {
+                each(start, end, flags);
+            }
         }
     }
-    Ok(found)
+    Ok(())
 }
 
 /// `55d0c0000000-55d0c0021000 rw-p ...`; other lines have a name and a colon first.
