@@ -29,6 +29,8 @@ trap 'exit 130' INT TERM
 chmod 755 "$DIR"; mkdir -p "$DIR/swap"; chmod 777 "$DIR/swap"
 cp "$BUILD/pleat" "$BUILD/libpleat_agent.so" "$DIR"
 cc -O2 -o "$DIR/grow" "$HERE/programs/grow.c" && cc -O2 -o "$DIR/fill" "$HERE/programs/fill.c" || exit 1
+cc -O2 -static -o "$DIR/static-fill" "$HERE/programs/fill.c" || exit 1
+musl-gcc -O2 -static -o "$DIR/musl-fill" "$HERE/programs/fill.c" 2>/dev/null
 cat >"$DIR/heap.rb" <<'EOF'
 a = []; i = 0
 while a.size < 400_000; a << ("x" * 200 + i.to_s); i += 1; end
@@ -110,6 +112,9 @@ case " $WAYS " in *" user "*) chmod 666 /dev/userfaultfd ;; esac
 cd "$DIR" || exit 1
 wanted grow && { row "grow 100" 60 ./grow 100; row "grow 180" 105 ./grow 180; row "grow 720" 417 ./grow 720; }
 wanted fill && for budget in 24 32 40 60 100; do row "fill $((budget * 17 / 10))" $budget ./fill $((budget * 17 / 10)) 1; done
+wanted static && for budget in 24 40 100; do row "static fill $((budget * 17 / 10))" $budget ./static-fill $((budget * 17 / 10)) 1; done
+wanted static && row "static fill 30 beside fill 60" 40 sh -c './static-fill 30 1 & ./fill 60 1; wait'
+wanted musl && [ -x musl-fill ] && row "musl fill 68" 40 ./musl-fill 68 1
 wanted ruby && command -v ruby >/dev/null && row ruby 70 ruby "$DIR/heap.rb"
 wanted python && command -v python3 >/dev/null && row python3 80 python3 "$DIR/heap.py"
 wanted lua && command -v lua >/dev/null && row lua 90 lua "$DIR/heap.lua"
