@@ -19,7 +19,7 @@ const PATH_MAX: usize = 1024;
 #[inline(never)]
 pub fn is_abandoned(name: &[u8]) -> bool {
     let mut text = [0u8; TEXT_MAX];
-    let length = read(c"/proc/self/cgroup", &mut text);
+    let length = raw::read_file(c"/proc/self/cgroup", &mut text);
     let mut lines = text[..length].split(|byte| *byte == b'\n');
     lines.any(|line| {
         let mut path = [0u8; PATH_MAX];
@@ -64,18 +64,6 @@ fn is_unlocked(dir: &CStr) -> bool {
     let locked = unsafe { raw::call(Sysno::flock, [fd as usize, shared, 0, 0, 0, 0]) };
     raw::close(fd);
     locked.is_ok()
-}
-
-/// What a file begins with; nothing where it cannot be read.
-fn read(path: &CStr, text: &mut [u8]) -> usize {
-    let Ok(fd) = raw::open(path, libc::O_RDONLY) else {
-        return 0;
-    };
-    let arguments = [fd as usize, text.as_mut_ptr() as usize, text.len(), 0, 0, 0];
-    // SAFETY: the buffer is of that size.
-    let length = unsafe { raw::call(Sysno::read, arguments) };
-    raw::close(fd);
-    length.unwrap_or(0).min(text.len())
 }
 
 #[cfg(test)]

@@ -108,6 +108,10 @@ impl Area {
             let arguments = [start, PAGE, libc::PROT_NONE as usize, 0, 0, 0];
             raw::with_memory(|| raw::call(Sysno::mprotect, arguments))?;
             raw::advise_own(start, LENGTH, libc::MADV_DONTFORK)?;
+            // A program may have asked for all that it maps to be in memory (mlockall).
+            raw::unlock_memory(start, LENGTH)?;
+            let staging = start + PAGE + STACK;
+            raw::advise_own(staging, 2 * STAGING, libc::MADV_DONTNEED)?;
             // Fails where huge pages are not built in, which is as good.
             let _ = raw::advise_own(start, LENGTH, libc::MADV_NOHUGEPAGE);
         }

@@ -169,7 +169,7 @@ pub fn convert(mapping: &Mapping) -> Result<(), Errno> {
     let Some(kind) = mapping.kind() else {
         return Ok(());
     };
-    if start::agent_thread() == 0 {
+    if !start::is_served() {
         return Ok(());
     }
     let len = mapping.backed_len();
@@ -277,7 +277,7 @@ pub fn is_filled_from_file(address: usize, len: usize) -> bool {
 /// Lets the supervisor have this process managed before fresh memory is filled, if it wants to; returns when
 /// the program may go on.
 pub fn announce_memory(address: usize, len: usize) {
-    if start::agent_thread() != 0 {
+    if start::is_served() {
         // A supervisor that does not answer has nothing to prepare.
         let _ = inquire(MAP_MEMORY, address, len);
     }

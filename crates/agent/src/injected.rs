@@ -1,10 +1,13 @@
-//! The agent in a process that has not loaded this library: a static program, one of another C library, or one that runs
-//! since before pleat knew of it.
+//! The agent's start from outside, when memory has become short.
 //!
-//! The supervisor, which traces a thread of the process for that moment, maps memory, copies this library there, relocates it,
-//! and has the thread make another by [`pleat_start`]. Nothing else of the library runs: no constructor, none of the functions
-//! that it puts in the place of the C library's. So the process announces nothing: not its forks, nor ranges that its
-//! children are to find wiped, nor guards, nor new memory. What must be known of these is found out (`serve::note_unheard`).
+//! The supervisor traces a thread of the process for that moment, and has it make another by [`pleat_start`]. Until then the
+//! process has no thread that it has not made itself.
+//!
+//! In a process that has not loaded this library (a static program, one of another C library, or one that runs since before
+//! pleat knew of it) the supervisor maps memory, copies the library there and relocates it first. Nothing else of the copy
+//! runs: no constructor, none of the functions that are put in the place of the C library's. So such a process announces
+//! nothing: not its forks, nor ranges that its children are to find wiped, nor guards, nor new memory. What must be known of
+//! these is found out (`serve::note_unheard`).
 //!
 //! The copy and the area are kept from forked children, into which another copy is put.
 
@@ -46,24 +49,39 @@ pub unsafe extern "C" fn pleat_start() {
     )
 }
 
+/// Says in a process that has loaded the library whether its agent is to be started from outside when memory gets short.
+pub fn set_waiting(is_waiting: bool) {
+    let place = pleat_given.0.get();
+    // SAFETY: a word of its own, which the supervisor writes only while a thread of the process stands still, and reads.
+    unsafe { (&raw mut (*place).is_waiting).write_volatile(u64::from(is_waiting)) };
+}
+
 extern "C" fn begin() -> ! {
     // SAFETY: written before this thread was made. Volatile, for nobody in this library has done that.
     let given = unsafe { pleat_given.0.get().read_volatile() };
     let [image, image_end] = given.image.map(|address| address as usize);
-    // SAFETY: the supervisor has mapped both for this thread.
+    let is_copy = image != 0;
+    // SAFETY: the supervisor has mapped them for this thread.
     let area = unsafe {
-        let _ = raw::advise_own(image, image_end - image, libc::MADV_DONTFORK);
+        if is_copy {
+            let _ = raw::advise_own(image, image_end - image, libc::MADV_DONTFORK);
+        }
         Area::set_up(given.area as usize)
     };
     let Ok(area) = area else {
         raw::end_thread(0);
     };
     area.get_ready(1);
+    if !is_copy {
+        set_waiting(false);
+        start::run_late(area, false);
+    }
     area::note_image(image, image_end);
     start::note_name(&given.name[..(given.name_length as usize).min(NAME_MAX)]);
     serve::note_unheard();
     if given.beacon != 0 {
         area::inherit_beacon(given.beacon as usize);
     }
-    start::run_injected(area, given.beacon != 0)
+    start::note_copy();
+    start::run_late(area, given.beacon != 0)
 }

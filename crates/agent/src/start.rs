@@ -3,9 +3,11 @@
 use crate::abandoned::is_abandoned;
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
-use crate::{credentials, exec, exits, growth, patch, serve, symbols, threads};
+use crate::{credentials, exec, exits, growth, injected, patch, serve, symbols, threads};
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering,
+};
 use pleat_wire::message::{Hello, HELLO};
 use syscalls::Sysno;
 
@@ -21,13 +23,19 @@ static DEVICES: [AtomicU64; pleat_wire::DEVICES_MAX] =
 
 /// See [`pleat_wire::ASK_FROM_VARIABLE`]. Written once, by the constructor.
 static ASK_FROM: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// The supervisor's process id, as it calls itself; 0: not known.
+static SUPERVISOR: AtomicI32 = AtomicI32::new(0);
+/// Processes have their agent from the start.
+static IS_EAGER: AtomicBool = AtomicBool::new(false);
 
 /// What the agent thread needs to start; the starter waits for nothing, so these are left in place.
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
 static AREA: AtomicUsize = AtomicUsize::new(0);
 static FORKED: AtomicU32 = AtomicU32::new(0);
-/// The agent's thread id: it names this address space to the supervisor.
+/// The agent's thread id: it names this address space to the supervisor. 0: there is none yet; [`LEFT`].
 static THREAD: AtomicI32 = AtomicI32::new(0);
+/// There was an agent, and the supervisor does not serve this process.
+const LEFT: i32 = -1;
 /// 1: this is the thread of a copy that the supervisor has made.
 static INJECTED: AtomicU32 = AtomicU32::new(0);
 /// What the beacon said, in a forked child.
@@ -55,9 +63,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     note_devices(devices.unwrap_or_default());
     // SAFETY: as above.
     let ask_from = unsafe { exec::variable(env, pleat_wire::ASK_FROM_VARIABLE) };
-    if let Some(digits) = ask_from {
-        ASK_FROM.store(number(digits) as usize, Ordering::Relaxed);
-    }
+    note_settings(ask_from);
     exec::note(symbols::own_path(), name, ask_from, devices);
     note_name(name);
     // Without its handlers a fork would go unnoticed.
@@ -77,7 +83,59 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
         // is not used any more.
         unsafe { exec::hide(env.cast_mut().cast()) };
     }
-    connect_and_start(0);
+    begin_now_or_later(0);
+}
+
+/// Starts the agent, or has it started when memory gets short. The supervisor hears of the process in either case.
+fn begin_now_or_later(forked: u32) -> bool {
+    if IS_EAGER.load(Ordering::Relaxed) {
+        return connect_and_start(forked);
+    }
+    if forked == 0 {
+        untie();
+    }
+    injected::set_waiting(true);
+    if let Some(socket) = meet() {
+        let hello = Hello {
+            kind: HELLO,
+            version: pleat_wire::VERSION,
+            pid: raw::process(),
+            forked,
+            ..Hello::default()
+        };
+        serve::send(socket, &hello, &[]);
+        raw::close(socket);
+    }
+    true
+}
+
+/// What the supervisor has said in [`pleat_wire::ASK_FROM_VARIABLE`].
+fn note_settings(text: Option<&[u8]>) {
+    let mut numbers = text.unwrap_or_default().split(|&byte| byte == b',');
+    let mut next = || {
+        numbers
+            .next()
+            .filter(|digits| !digits.is_empty())
+            .map(number)
+    };
+    if let Some(bytes) = next() {
+        ASK_FROM.store(bytes as usize, Ordering::Relaxed);
+    }
+    SUPERVISOR.store(next().unwrap_or(0) as i32, Ordering::Relaxed);
+    // Who traces this process already is the only one who can.
+    let is_eager = next().is_some_and(|word| word != 0) || is_traced();
+    IS_EAGER.store(is_eager, Ordering::Relaxed);
+}
+
+/// Whether a debugger, or a tracer of system calls, has this process.
+fn is_traced() -> bool {
+    const KEY: &[u8] = b"TracerPid:\t";
+    let mut text = [0u8; 1024];
+    let length = raw::read_file(c"/proc/self/status", &mut text);
+    let text = &text[..length];
+    let mut lines = text.split(|&byte| byte == b'\n');
+    let tracer = lines.find_map(|line| line.strip_prefix(KEY));
+    tracer.is_some_and(|digits| number(digits) != 0)
 }
 
 /// Notes the socket's name, of [`NAME_MAX`] bytes at most.
@@ -90,13 +148,13 @@ pub fn note_name(name: &[u8]) {
 
 /// The job's first program is killed with the supervisor until it has an agent, which sees to that from then on: what the program
 /// finds is as without pleat.
-fn untie(socket: i32) {
+fn untie() {
     let mut signal = 0i32;
     let pointer = (&raw mut signal) as usize;
     // SAFETY: a word that the kernel writes, and plain numbers.
     unsafe {
         let asked = [libc::PR_GET_PDEATHSIG as usize, pointer, 0, 0, 0, 0];
-        if raw::call(Sysno::prctl, asked).is_ok() && signal == libc::SIGKILL && is_first(socket) {
+        if raw::call(Sysno::prctl, asked).is_ok() && signal == libc::SIGKILL && is_first() {
             let none = [libc::PR_SET_PDEATHSIG as usize, 0, 0, 0, 0, 0];
             let _ = raw::call(Sysno::prctl, none);
         }
@@ -104,17 +162,10 @@ fn untie(socket: i32) {
 }
 
 /// Whether this is the job's first process: the supervisor's child. Anybody else may have asked to be killed with its parent.
-fn is_first(socket: i32) -> bool {
-    let mut peer = [0u32; 3];
-    let mut length = core::mem::size_of_val(&peer) as u32;
-    let (pointer, length) = ((&raw mut peer) as usize, (&raw mut length) as usize);
-    let (level, name) = (libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize);
-    // SAFETY: a `struct ucred`, and its size.
-    unsafe {
-        let asked = [socket as usize, level, name, pointer, length, 0];
-        raw::call(Sysno::getsockopt, asked).is_ok()
-            && raw::call(Sysno::getppid, [0; 6]) == Ok(peer[0] as usize)
-    }
+fn is_first() -> bool {
+    let supervisor = SUPERVISOR.load(Ordering::Relaxed) as usize;
+    // SAFETY: no arguments.
+    supervisor != 0 && unsafe { raw::call(Sysno::getppid, [0; 6]) } == Ok(supervisor)
 }
 
 extern "C" fn prepare() {
@@ -136,7 +187,15 @@ extern "C" fn child() {
     note_token();
     serve::forget_parent();
     THREAD.store(0, Ordering::Release);
-    let started = connect_and_start(1);
+    SOCKET.store(-1, Ordering::Release);
+    AREA.store(0, Ordering::Release);
+    let started = match area::is_managed() {
+        true => {
+            injected::set_waiting(false);
+            connect_and_start(1)
+        }
+        false => begin_now_or_later(1),
+    };
     // Until the agent is ready nothing of this process can be taken away, and its faults are answered
     // over the budget: the program is not to run before, unless it cannot be ready at all, and the supervisor knows
     // that. If there is no agent, the supervisor is gone, and with it what the parent had away.
@@ -189,12 +248,8 @@ pub fn is_of_supervisor(device: u64) -> bool {
 /// Connects and starts the agent thread. When that fails after an exec the program runs unmanaged,
 /// which the supervisor notices and reports.
 fn connect_and_start(forked: u32) -> bool {
-    let socket = match connect() {
-        Ok(socket) => socket,
-        Err(libc::ECONNREFUSED) if is_abandoned(name(&mut [0; NAME_MAX])) => {
-            raw::die(b"pleat: the supervisor is gone; ending a process that it had not met yet\n")
-        }
-        Err(_) => return false,
+    let Some(socket) = meet() else {
+        return false;
     };
     let Ok(area) = Area::map() else {
         raw::close(socket);
@@ -205,11 +260,22 @@ fn connect_and_start(forked: u32) -> bool {
     FORKED.store(forked, Ordering::Release);
     let started = start_thread(area);
     if started && forked == 0 {
-        untie(socket);
+        untie();
     }
     // The agent has its own copy of the descriptor table by now.
     raw::close(socket);
     started
+}
+
+/// A connection to the supervisor, if there is one.
+fn meet() -> Option<i32> {
+    match connect() {
+        Ok(socket) => Some(socket),
+        Err(libc::ECONNREFUSED) if is_abandoned(name(&mut [0; NAME_MAX])) => {
+            raw::die(b"pleat: the supervisor is gone; ending a process that it had not met yet\n")
+        }
+        Err(_) => None,
+    }
 }
 
 /// The socket's name.
@@ -223,12 +289,17 @@ fn name(buffer: &mut [u8; NAME_MAX]) -> &[u8] {
 
 /// The supervisor does not serve this process: it is asked nothing more.
 pub fn forget_agent() {
-    THREAD.store(0, Ordering::Release);
+    THREAD.store(LEFT, Ordering::Release);
+}
+
+/// Whether there is a supervisor that serves this process, or will when memory gets short.
+pub fn is_served() -> bool {
+    NAME_LENGTH.load(Ordering::Acquire) != 0 && THREAD.load(Ordering::Acquire) != LEFT
 }
 
 /// The agent's thread id; 0 while there is none.
 pub fn agent_thread() -> i32 {
-    THREAD.load(Ordering::Acquire)
+    THREAD.load(Ordering::Acquire).max(0)
 }
 
 /// The agent's connection, by its descriptor in the agent's table; -1 while there is none.
@@ -290,7 +361,7 @@ fn start_thread(area: Area) -> bool {
         let _ = raw::call(Sysno::rt_sigprocmask, [how, set, old, 8, 0, 0]);
         let start = || raw::start_thread(flags, area.stack_top(), run);
         let thread = raw::with_memory(start);
-        THREAD.store(thread.unwrap_or(0), Ordering::Release);
+        THREAD.store(thread.unwrap_or(LEFT), Ordering::Release);
         let _ = raw::call(Sysno::rt_sigprocmask, [how, old, 0, 8, 0, 0]);
         thread.is_ok()
     }
@@ -305,10 +376,14 @@ extern "C" fn run() -> ! {
     say_hello(socket, area)
 }
 
-/// The life of the agent's thread in a copy of the library that the supervisor has made, on the stack of a fresh area.
-/// `is_forked`: the process is the child of one that was managed. Where the supervisor cannot be reached the thread ends, and
-/// nothing else.
-pub fn run_injected(area: Area, is_forked: bool) -> ! {
+/// Notes that this is a copy that the supervisor has made.
+pub fn note_copy() {
+    INJECTED.store(1, Ordering::Release);
+}
+
+/// The life of an agent's thread that the supervisor has had made, on the stack of a fresh area. `is_forked`: the process is
+/// the child of one that was managed. Where the supervisor cannot be reached the thread ends, and nothing else.
+pub fn run_late(area: Area, is_forked: bool) -> ! {
     close_all_but(-1);
     if is_forked {
         note_token();
@@ -316,7 +391,6 @@ pub fn run_injected(area: Area, is_forked: bool) -> ! {
     let Ok(socket) = connect() else {
         raw::end_thread(0);
     };
-    INJECTED.store(1, Ordering::Release);
     SOCKET.store(socket, Ordering::Release);
     AREA.store(area.start, Ordering::Release);
     FORKED.store(u32::from(is_forked), Ordering::Release);
@@ -331,6 +405,7 @@ fn say_hello(socket: i32, area: Area) -> ! {
         let _ = raw::call(Sysno::prctl, [libc::PR_SET_NAME as usize, name, 0, 0, 0, 0]);
         raw::call(Sysno::gettid, [0; 6]).unwrap_or(0) as i32
     };
+    THREAD.store(thread, Ordering::Release);
     // Until it is ready; see `serve`. Refused to ordinary users.
     raw::set_nice(-20);
     credentials::put_aside();

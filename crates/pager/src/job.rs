@@ -235,7 +235,8 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     let place = own_group.as_ref().map(|own| own.group().place().clone());
     let keeper = Keeper::start(place).map_err(other("start the keeper"))?;
     helpers.push(keeper.pid());
-    let started = start_job(job, &signals, before, grant, companions, own_group.as_ref());
+    let beside = (own_group.as_ref(), keeper.pid());
+    let started = start_job(job, &signals, before, grant, companions, beside);
     if started.is_err() {
         dismiss(companions);
     }
@@ -312,7 +313,7 @@ fn start_job(
     before: Before,
     grant: Grant,
     companions: &mut [Box<dyn Companion>],
-    own_group: Option<&OwnGroup>,
+    (own_group, keeper_pid): (Option<&OwnGroup>, i32),
 ) -> Result<Started, RunError> {
     let (name, listener) = listen(own_group)?;
     signals::adopt_orphans().map_err(other("adopt the job's orphans"))?;
@@ -331,7 +332,8 @@ fn start_job(
     for companion in companions.iter_mut() {
         companion.start(&shared)?;
     }
-    let mut command = program_command(job, &name, companions)?;
+    let is_eager = !pleat_sys::inject::may_trace(keeper_pid);
+    let mut command = program_command(job, &name, companions, is_eager)?;
     signals::exec_with_mask_of(&mut command, signals);
     before.inherited.leave_to(&mut command);
     end_with_us(&mut command);

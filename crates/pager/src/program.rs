@@ -28,7 +28,7 @@ fn with_option(given: Option<OsString>) -> OsString {
 }
 
 /// The command by which the program of a job is started, with the environment by which its agent is loaded and finds the
-/// supervisor.
+/// supervisor. `is_eager`: no agent can be started in a process later, so each has its own from the start.
 ///
 /// # Errors
 /// The working directory is not to be seen in what is mounted over it.
@@ -36,6 +36,7 @@ pub(crate) fn program_command(
     job: &Job,
     socket: &str,
     companions: &[Box<dyn Companion>],
+    is_eager: bool,
 ) -> Result<Command, RunError> {
     let mut preload = job.agent.clone().into_os_string();
     if let Some(before) = env::var_os("LD_PRELOAD").filter(|value| !value.is_empty()) {
@@ -55,10 +56,7 @@ pub(crate) fn program_command(
         )
         .env(pleat_wire::SOCKET_VARIABLE, socket)
         .env_remove(pleat_wire::DEVICES_VARIABLE)
-        .env(
-            pleat_wire::ASK_FROM_VARIABLE,
-            ask_from(job.budget_bytes).to_string(),
-        );
+        .env(pleat_wire::ASK_FROM_VARIABLE, settings(job, is_eager));
     if !companions.is_empty() {
         let devices = companions.iter().map(|one| one.device().to_string());
         let devices: Vec<String> = devices.collect();
@@ -68,6 +66,12 @@ pub(crate) fn program_command(
         command.current_dir(dir);
     }
     Ok(command)
+}
+
+/// What every process is to know ([`pleat_wire::ASK_FROM_VARIABLE`]).
+fn settings(job: &Job, is_eager: bool) -> String {
+    let (bytes, own) = (ask_from(job.budget_bytes), std::process::id());
+    format!("{bytes},{own},{}", u8::from(is_eager))
 }
 
 /// The working directory, where something is mounted over it: the program is to be in what is seen there.

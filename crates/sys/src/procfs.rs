@@ -17,8 +17,8 @@ pub use content::Content;
 pub use credentials::{credentials, is_in_our_user_namespace, Credentials};
 pub use flags::{has_userfaultfd, registered, wiped_on_fork, Registered};
 pub use maps::{
-    has_mapped, has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping,
-    MappingKind, MapsReader,
+    has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping, MappingKind,
+    MapsReader,
 };
 pub use memory::{rollup, MinorFaults, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs, PageTable};

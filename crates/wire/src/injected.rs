@@ -1,8 +1,8 @@
-//! What the supervisor leaves for an agent that it puts into a running process.
+//! What the supervisor leaves for an agent that it starts in a running process.
 //!
-//! Such an agent is the library's code, copied into memory of the process's and run by a thread that the process has been
-//! made to start. Nothing has told it anything: it has no environment of its own and no constructor has run. So the
-//! supervisor writes what it needs into the copy, before the thread starts.
+//! Where the process has loaded the library, and its constructor has run, only the agent's thread is missing. Elsewhere the
+//! library's code is copied into memory of the process's; nothing has told the copy anything: it has no environment of its own
+//! and no constructor has run. What either needs the supervisor writes into it, before the thread starts.
 
 /// Most bytes of the socket's name.
 pub const NAME_MAX: usize = 64;
@@ -27,12 +27,14 @@ pub struct Injected {
     pub name: [u8; NAME_MAX],
     /// So many bytes of it count.
     pub name_length: u64,
-    /// The copy of the library: its first address, and where it ends.
+    /// The copy of the library: its first address, and where it ends. Zeros where it was loaded.
     pub image: [u64; 2],
     /// First address of the area; it has [`AREA_LEN`] bytes.
     pub area: u64,
     /// Where the beacon of the process is that this one was forked from, if that was managed; else 0.
     pub beacon: u64,
+    /// Not 0: the library was loaded, and waits for its agent. Set by the library.
+    pub is_waiting: u64,
 }
 
 impl Injected {
@@ -43,5 +45,6 @@ impl Injected {
         image: [0; 2],
         area: 0,
         beacon: 0,
+        is_waiting: 0,
     };
 }

@@ -26,8 +26,9 @@ pub const DEVICES_VARIABLE: &str = "PLEAT_DEVICES";
 /// So many of them at most.
 pub const DEVICES_MAX: usize = 16;
 
-/// Environment variable with a number of bytes: new mappings of memory from this size on are to be asked
-/// about by processes that are not managed yet ([`message::MAP_MEMORY`]). Without it none are.
+/// Environment variable with numbers, joined by commas: of bytes, from which on new mappings of memory are to be asked about by
+/// processes that are not managed yet ([`message::MAP_MEMORY`]), without which none are; the supervisor's process id; and,
+/// where processes have their agent from the start because none can be started in them later, 1.
 pub const ASK_FROM_VARIABLE: &str = "PLEAT_ASK_FROM";
 
 /// Environment variable that says that the variables above, and the agent in LD_PRELOAD, were added to an environment

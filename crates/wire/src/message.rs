@@ -36,7 +36,7 @@ pub struct Hello {
     pub version: u32,
     /// Process id as the process sees it.
     pub pid: i32,
-    /// Thread id of the agent.
+    /// Thread id of the agent; 0: there is none yet, and this is all that is said over the connection.
     pub agent_thread: i32,
     /// 1 when this is the child of a fork, 0 after an exec.
     pub forked: u32,
@@ -336,7 +336,7 @@ pub struct Replace {
 pub struct FileRequest {
     /// [`MAP_FILE`], [`ASK_FILE`], [`BORROW`], [`MAP_STAND_IN`], [`ASK_STAND_IN`] or [`MAP_MEMORY`].
     pub kind: u32,
-    /// Thread id of the asking process's agent: it tells this address space from that before an exec.
+    /// Thread id of the asking process's agent, if it has one: it tells this address space from that before an exec.
     pub agent_thread: i32,
     /// First address.
     pub address: u64,

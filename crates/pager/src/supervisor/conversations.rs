@@ -11,6 +11,7 @@ use crate::rings::RING_FRAMES_MAX;
 use crate::shared::{lock, AgentLink, Link};
 use crate::space::Space;
 use pleat_sys::channel::Received;
+use pleat_sys::pidfd::has_ended;
 use pleat_sys::process::{hurry, relax_like, Bell};
 use pleat_sys::procfs;
 use pleat_sys::uffd::Uffd;
@@ -111,11 +112,30 @@ impl Supervisor<'_> {
                 .iter()
                 .for_each(|link| link.end());
         }
-        self.shared.meters.processes.add(1);
-        let added = self
-            .census
-            .add_known(pid, peer.pidfd, Stage::Ready(channel), self.keeper);
-        let Some(process) = added else { return };
+        let is_expected = hello.agent_thread != 0 && self.injections.is_expected(pid);
+        let met = self.census.processes.get_mut(&pid);
+        let met = met.filter(|process| is_expected && !has_ended(&process.pidfd));
+        let process = match met {
+            // It has not executed another program since: with the old one the agent would be gone.
+            Some(process) => {
+                process.stage = Stage::Ready(channel);
+                // A copy of the library has not announced itself before.
+                self.shared.meters.processes.add(u64::from(hello.injected));
+                process
+            }
+            None => {
+                self.shared.meters.processes.add(1);
+                let stage = match hello.agent_thread {
+                    0 => Stage::Silent,
+                    _ => Stage::Ready(channel),
+                };
+                let keeper = self.keeper;
+                match self.census.add_known(pid, peer.pidfd, stage, keeper) {
+                    Some(process) => process,
+                    None => return,
+                }
+            }
+        };
         let own = [
             (hello.area_start, hello.area_end),
             (hello.data_start, hello.data_end),
@@ -123,13 +143,13 @@ impl Supervisor<'_> {
         process.agent = (hello.agent_thread, own.map(within_addresses));
         process.claim = claim;
         process.is_injected = hello.injected != 0;
+        // Its parent was managed, so it is from its first instruction.
+        let is_claimed = process.claim.is_some();
         if hello.forked != 0 {
-            let is_claimed = process.claim.is_some();
             self.share(pid);
-            if is_claimed {
-                // The parent was managed, so the child is from its first instruction.
-                self.prepare(pid);
-            }
+        }
+        if is_claimed || is_expected {
+            self.prepare(pid);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Putting agents into processes that have none: static programs, those of other C libraries, those whose environment has
-//! lost what loads the library.
+//! Starting agents when memory gets short, and not before.
 //!
-//! They are found by looking (`strays.rs`), and left alone until memory gets short. Then each gets its agent by a thread of
-//! ours that traces one of its threads for a moment (`pleat_sys::inject`); it says hello like any other. Where that cannot be
+//! A process that loads the library announces itself; others (static programs, those of other C libraries, those whose
+//! environment has lost what loads it) are found by looking. All are left alone until memory gets short. Then each gets its
+//! agent by a thread of ours that traces one of its threads for a moment (`pleat_sys::inject`), and the agent says hello. Where that cannot be
 //! done the process runs as it is, and is named; it is tried again from time to time, for what was in the way may be gone: a
 //! debugger, or the program that could not be traced.
 
@@ -12,7 +12,7 @@ use super::Supervisor;
 use crate::census::Stage;
 use crate::shared::lock;
 use pleat_sys::channel::Channel;
-use pleat_sys::inject::{inject, threads, ControlBlocks, Image, InjectError, TraceError};
+use pleat_sys::inject::{inject, threads, ControlBlocks, Image, InjectError, Request, TraceError};
 use pleat_sys::procfs;
 use pleat_wire::message::{Keep, KEEP, KEEP_MAX};
 use std::collections::{HashMap, HashSet};
@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A process that has loaded the library says hello within this time, unless the library may not work there.
+/// A library that was loaded is ready for its agent within this time, or will never be.
 const HELLO_WITHIN: Duration = Duration::from_millis(30);
 /// An agent that was put into a process says hello within this time.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
@@ -90,8 +90,14 @@ impl Injections {
         states.filter(|s| matches!(s, State::UnderWay)).count()
     }
 
+    /// Whether an agent was put into a process that has said nothing.
+    pub(super) fn is_expected(&self, pid: i32) -> bool {
+        let state = self.patients.get(&pid).map(|patient| &patient.state);
+        matches!(state, Some(State::UnderWay | State::Placed(..)))
+    }
+
     /// Whether an agent has said hello before it is known what must stay in its process.
-    pub(super) fn is_unsettled(&self, pid: i32) -> bool {
+    fn is_unsettled(&self, pid: i32) -> bool {
         let state = self.patients.get(&pid).map(|patient| &patient.state);
         matches!(state, Some(State::UnderWay))
     }
@@ -162,28 +168,32 @@ impl Supervisor<'_> {
             if self.is_reaping_due {
                 break;
             }
-            if !self.is_expected(pid, now) && !self.is_served(pid) {
-                self.start_injection(pid, now);
-            }
+            self.start_injection(pid, now);
         }
     }
 
-    /// Whether a process is about to say hello by itself.
-    fn is_expected(&self, pid: i32, now: Instant) -> bool {
-        let Some(process) = self.census.processes.get(&pid) else {
-            return true;
-        };
-        let is_young = now.saturating_duration_since(process.since) < HELLO_WITHIN;
-        is_young && procfs::has_mapped(pid, &self.job.agent)
-    }
-
     /// Whether it is the child of a managed process, and has memory that may be away.
-    fn is_served(&self, pid: i32) -> bool {
+    pub(super) fn is_served(&self, pid: i32) -> bool {
         let by_pid = lock(&self.shared.by_pid);
         by_pid.get(&pid).is_some_and(|link| !link.uffd.is_dead())
     }
 
+    /// Has an agent put into a process, unless that is under way.
+    pub(super) fn want_agent(&mut self, pid: i32) {
+        let now = Instant::now();
+        if self.injections.is_due(pid, now) {
+            self.start_injection(pid, now);
+        }
+    }
+
     fn start_injection(&mut self, pid: i32, now: Instant) {
+        let Some(process) = self.census.processes.get(&pid) else {
+            return;
+        };
+        if self.is_served(pid) {
+            return;
+        }
+        let is_young = now.saturating_duration_since(process.since) < HELLO_WITHIN;
         let read = || Image::read(&self.job.agent).map(Arc::new);
         let image = match self.injections.image.get_or_insert_with(read) {
             Ok(image) => image.clone(),
@@ -192,13 +202,19 @@ impl Supervisor<'_> {
                 return self.note_failure(pid, InjectError::Step("read the agent", error), now);
             }
         };
-        let (name, results) = (self.socket.clone(), self.injections.results.clone());
+        let results = self.injections.results.clone();
+        let mut request = Request {
+            name: self.socket.clone(),
+            beacon: 0,
+            is_young,
+        };
         let shared = self.shared.clone();
         let family = self.family();
         let work = move || {
-            let outcome = family
-                .beacon_of(pid)
-                .and_then(|beacon| inject(pid, &image, &name, beacon));
+            let outcome = family.beacon_of(pid).and_then(|beacon| {
+                request.beacon = beacon;
+                inject(pid, &image, &request)
+            });
             lock(&results).push((pid, outcome));
             shared.main_bell.ring();
         };

@@ -133,7 +133,8 @@ impl Supervisor<'_> {
         let Some(process) = self.census.processes.get(&asked.pid) else {
             return Verdict::Wait;
         };
-        if process.agent.0 != asked.request.agent_thread {
+        let thread = asked.request.agent_thread;
+        if thread != 0 && process.agent.0 != thread {
             // Its agent has not said hello; or it has executed another program, and nobody waits.
             return Verdict::Wait;
         }
@@ -144,12 +145,18 @@ impl Supervisor<'_> {
             },
             Stage::Preparing(..) => Verdict::Wait,
             // Nothing of a process is converted that never was managed.
-            Stage::Ready(_) if is_question => Verdict::No,
+            // A child that was forked past the C library may have anything.
+            Stage::Silent if self.is_served(asked.pid) => Verdict::Unknown,
+            Stage::Ready(_) | Stage::Silent if is_question => Verdict::No,
             Stage::Ready(_) if self.is_worth_it(asked) => {
                 self.prepare(asked.pid);
                 Verdict::Wait
             }
-            Stage::Ready(_) => Verdict::No,
+            Stage::Silent if self.is_worth_it(asked) => {
+                self.want_agent(asked.pid);
+                Verdict::Wait
+            }
+            Stage::Ready(_) | Stage::Silent => Verdict::No,
             _ => Verdict::Unknown,
         }
     }

@@ -274,7 +274,6 @@ impl Supervisor<'_> {
         let mut is_growing = false;
         for (pid, process) in &mut self.census.processes {
             match &process.stage {
-                Stage::Ready(_) if self.injections.is_unsettled(*pid) => {}
                 Stage::Ready(_) if process.anon_bytes >= min => ready.push(*pid),
                 Stage::Managed(link) => {
                     if link.is_shut_in.swap(false, Ordering::AcqRel) {

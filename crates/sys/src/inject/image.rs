@@ -8,6 +8,7 @@ use object::{
 };
 use pleat_wire::injected::{GIVEN_SYMBOL, START_SYMBOL};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const PAGE: u64 = 4096;
@@ -25,6 +26,8 @@ pub struct Image {
     code: (u64, u64),
     start: u64,
     given: u64,
+    /// Device and inode.
+    identity: (u64, u64),
 }
 
 fn unfit(what: &str) -> io::Error {
@@ -37,7 +40,10 @@ impl Image {
     /// # Errors
     /// It cannot be read, is no ELF library for this machine, or needs what only a loader can do.
     pub fn read(path: &Path) -> io::Result<Image> {
-        Image::of(&std::fs::read(path)?)
+        let mut image = Image::of(&std::fs::read(path)?)?;
+        let file = std::fs::metadata(path)?;
+        image.identity = (file.dev(), file.ino());
+        Ok(image)
     }
 
     fn of(file: &[u8]) -> io::Result<Image> {
@@ -94,6 +100,11 @@ impl Image {
             .ok_or_else(|| unfit("addresses outside of the library"))
     }
 
+    /// The file's device and inode.
+    pub fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
     /// Bytes of memory that it takes.
     pub fn span(&self) -> u64 {
         self.span
@@ -141,6 +152,7 @@ fn load(header: &FileHeader64<Endianness>, endian: Endianness, file: &[u8]) -> i
         code: (0, 0),
         start: 0,
         given: 0,
+        identity: (0, 0),
     };
     for segment in header.program_headers(endian, file).map_err(bad)? {
         if segment.p_type(endian) != PT_LOAD {

@@ -1,7 +1,7 @@
-//! Puts the agent into a process that has not loaded it, by ptrace(2).
+//! Starts the agent in a running process, by ptrace(2).
 //!
 //! One thread of the process is stopped for some hundreds of microseconds. It is made to map memory, into which the
-//! library is written, and to start the agent's thread there; then it goes on where it was. Nothing of the process is touched:
+//! library is written if the process has not loaded it, and to start the agent's thread; then it goes on where it was. Nothing of the process is touched:
 //! no memory of its own, no descriptor, no signal handler, no stack.
 
 mod image;
@@ -17,6 +17,7 @@ use crate::procfs;
 use pleat_wire::injected::{Injected, AREA_LEN, AREA_STACK, NAME_MAX};
 use pleat_wire::PAGE;
 use std::io;
+use std::mem::offset_of;
 use std::time::{Duration, Instant};
 use tracee::Tracee;
 
@@ -55,23 +56,29 @@ impl From<TraceError> for InjectError {
     }
 }
 
-/// Puts an agent into a process and starts it. It will connect to the socket of this name. `beacon`: where that of its parent
-/// is, which was managed; else 0.
+/// What is asked for a process.
+#[derive(Debug)]
+pub struct Request {
+    /// The socket's name, to which the agent will connect.
+    pub name: String,
+    /// Where the beacon of its parent is, which was managed; else 0.
+    pub beacon: u64,
+    /// It has just been started: should it have loaded the library, that has perhaps not come to itself.
+    pub is_young: bool,
+}
+
+/// Starts an agent in a process: by the library, if that is loaded there and waits for it, else by a copy.
 ///
 /// Answers where its threads have what must stay in memory. To be called on a thread that ends soon afterwards: whatever was
 /// left stopped goes on then.
 ///
 /// # Errors
 /// See [`InjectError`]. The process goes on as if nothing had been, but for memory that it may have mapped.
-pub fn inject(
-    pid: i32,
-    image: &Image,
-    name: &str,
-    beacon: u64,
-) -> Result<ControlBlocks, InjectError> {
+pub fn inject(pid: i32, image: &Image, request: &Request) -> Result<ControlBlocks, InjectError> {
     if is_emulator(pid) {
         return Err(InjectError::Emulated);
     }
+    let library = find_library(pid, image, request)?;
     let place = find_syscall(pid).ok_or(InjectError::NoVdso)?;
     let tid = choose(pid).ok_or(TraceError::Busy)?;
     let own = std::process::id() as i32;
@@ -85,7 +92,10 @@ pub fn inject(
         place,
         image,
     };
-    let started = job.start(name, beacon);
+    let started = match library {
+        Some(base) => job.start_loaded(base).map(|()| None),
+        None => job.start_copy(request),
+    };
     tracee.release()?;
     let word = started?;
     let mut blocks: ControlBlocks = threads::of(pid)
@@ -118,6 +128,27 @@ fn is_emulator(pid: i32) -> bool {
     variables.any(|variable| variable.starts_with(LAUNCHER))
 }
 
+/// Where a process has loaded the library, if that waits for its agent.
+///
+/// One that does not is of no use where it never will: in another C library, or in a child that was forked past the C library.
+fn find_library(pid: i32, image: &Image, request: &Request) -> Result<Option<u64>, InjectError> {
+    let parts = procfs::mappings_of(pid, image.identity()).unwrap_or_default();
+    let bases = parts
+        .iter()
+        .filter_map(|part| part.mapping.start.checked_sub(part.offset));
+    let Some(base) = bases.min() else {
+        return Ok(None);
+    };
+    let mut word = [0; 8];
+    let place = image.given_at(base) + offset_of!(Injected, is_waiting) as u64;
+    let is_waiting = memory::read(pid, place, &mut word).is_ok() && u64::from_ne_bytes(word) != 0;
+    match is_waiting && request.beacon == 0 {
+        true => Ok(Some(base)),
+        false if request.is_young => Err(TraceError::Busy.into()),
+        false => Ok(None),
+    }
+}
+
 /// The address of a `syscall` instruction in the code that the kernel maps into every process.
 fn find_syscall(pid: i32) -> Option<u64> {
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
@@ -146,58 +177,88 @@ impl Injection<'_> {
         answer(what, self.tracee.call(self.place, number, a)?)
     }
 
-    /// Puts the agent there and starts it; answers what the kernel clears when the stopped thread ends.
-    fn start(&self, name: &str, beacon: u64) -> Result<Option<u64>, InjectError> {
-        let len = self.image.span() + AREA_LEN as u64;
+    /// Maps memory for the agent, and starts it there; gives the memory back where that fails.
+    fn start_in<T>(
+        &self,
+        len: u64,
+        start: impl FnOnce(u64) -> Result<T, InjectError>,
+    ) -> Result<T, InjectError> {
         let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
         let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64;
         let nowhere = u64::MAX;
-        let base = self.call(
-            "map memory",
-            libc::SYS_mmap,
-            [0, len, protection, flags, nowhere, 0],
-        )?;
-        let started = self.start_at(base, name, beacon);
+        let arguments = [0, len, protection, flags, nowhere, 0];
+        let base = self.call("map memory", libc::SYS_mmap, arguments)?;
+        let started = start(base);
         if started.is_err() {
-            let _ = self.call("unmap memory", libc::SYS_munmap, [base, len, 0, 0, 0, 0]);
+            let arguments = [base, len, 0, 0, 0, 0];
+            let _ = self.call("unmap memory", libc::SYS_munmap, arguments);
         }
         started
     }
 
-    fn start_at(&self, base: u64, name: &str, beacon: u64) -> Result<Option<u64>, InjectError> {
+    /// By the library that lies at `base`.
+    fn start_loaded(&self, base: u64) -> Result<(), InjectError> {
+        self.start_in(AREA_LEN as u64, |area| {
+            let given = |is_waiting| Injected {
+                area,
+                is_waiting,
+                ..Injected::NONE
+            };
+            self.give(base, &given(0))?;
+            let started = self.start_thread(base, area);
+            if started.is_err() {
+                self.give(base, &given(1))?;
+            }
+            started
+        })
+    }
+
+    /// By a copy; answers what the kernel clears when the stopped thread ends.
+    fn start_copy(&self, request: &Request) -> Result<Option<u64>, InjectError> {
         let image = self.image;
-        let area = base + image.span();
-        let mut given = Injected {
-            image: [base, area],
-            area,
-            beacon,
-            ..Injected::NONE
-        };
-        let name = &name.as_bytes()[..name.len().min(NAME_MAX)];
-        given.name[..name.len()].copy_from_slice(name);
-        given.name_length = name.len() as u64;
-        let write = |address, bytes: &[u8]| {
-            let written = memory::write(self.pid, address, bytes);
-            written.map_err(|error| InjectError::Step("be written to", error))
-        };
-        write(base, &image.bytes_at(base))?;
-        write(image.given_at(base), bytes_of(&given))?;
-        let (code, code_end) = image.code_at(base);
-        let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-        let arguments = [code, code_end - code, executable, 0, 0, 0];
-        self.call("make code executable", libc::SYS_mprotect, arguments)?;
-        let stack = area + (PAGE + AREA_STACK) as u64;
-        let word = self.cleared_word(stack - 8);
+        self.start_in(image.span() + AREA_LEN as u64, |base| {
+            let area = base + image.span();
+            let mut given = Injected {
+                image: [base, area],
+                area,
+                beacon: request.beacon,
+                ..Injected::NONE
+            };
+            let name = request.name.as_bytes();
+            let name = &name[..name.len().min(NAME_MAX)];
+            given.name[..name.len()].copy_from_slice(name);
+            given.name_length = name.len() as u64;
+            self.write(base, &image.bytes_at(base))?;
+            self.give(base, &given)?;
+            let (code, code_end) = image.code_at(base);
+            let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+            let arguments = [code, code_end - code, executable, 0, 0, 0];
+            self.call("make code executable", libc::SYS_mprotect, arguments)?;
+            let word = self.cleared_word(stack_top(area) - 8);
+            self.start_thread(base, area)?;
+            Ok(word)
+        })
+    }
+
+    fn give(&self, base: u64, given: &Injected) -> Result<(), InjectError> {
+        self.write(self.image.given_at(base), bytes_of(given))
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<(), InjectError> {
+        let written = memory::write(self.pid, address, bytes);
+        written.map_err(|error| InjectError::Step("be written to", error))
+    }
+
+    fn start_thread(&self, base: u64, area: u64) -> Result<(), InjectError> {
         let flags = libc::CLONE_VM
             | libc::CLONE_FS
             | libc::CLONE_SIGHAND
             | libc::CLONE_THREAD
             | libc::CLONE_SYSVSEM;
-        let arguments = [flags as u64, stack, 0, 0, 0, 0];
-        let place = image.start_at(base);
+        let arguments = [flags as u64, stack_top(area), 0, 0, 0, 0];
+        let place = self.image.start_at(base);
         let started = self.tracee.call(place, libc::SYS_clone, arguments)?;
-        answer("start a thread", started)?;
-        Ok(word)
+        answer("start a thread", started).map(|_| ())
     }
 
     /// What the kernel clears when the stopped thread ends. `scratch` is a word of the agent's. Kernels that cannot be asked
@@ -209,6 +270,18 @@ impl Injection<'_> {
         memory::read(self.pid, scratch, &mut word).ok()?;
         Some(u64::from_ne_bytes(word)).filter(|address| *address != 0)
     }
+}
+
+fn stack_top(area: u64) -> u64 {
+    area + (PAGE + AREA_STACK) as u64
+}
+
+/// Whether this process may trace its children: not where kernel.yama.ptrace_scope is 2 or more and it has no privilege, or
+/// where a filter of system calls refuses it. The child is not stopped.
+pub fn may_trace(child: i32) -> bool {
+    // What a thread traces is let go with it.
+    let tried = std::thread::spawn(move || tracee::try_to_trace(child)).join();
+    tried.unwrap_or(false)
 }
 
 fn answer(what: &'static str, value: i64) -> Result<u64, InjectError> {

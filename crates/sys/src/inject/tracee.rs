@@ -69,6 +69,11 @@ fn error() -> TraceError {
     }
 }
 
+/// Whether a thread may be traced, which it is from then on. The calling thread ends soon after.
+pub fn try_to_trace(tid: i32) -> bool {
+    request(libc::PTRACE_SEIZE, tid, 0, 0).is_ok()
+}
+
 /// How a thread stopped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stop {

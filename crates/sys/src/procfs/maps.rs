@@ -7,7 +7,6 @@
 use super::{malformed, Pid};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 
 /// What is behind a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,13 +85,6 @@ pub struct FilePart {
     pub mapping: Mapping,
     /// Where in the file it begins.
     pub offset: u64,
-}
-
-/// Whether a process has mapped anything of this file; `false` where that cannot be seen.
-pub fn has_mapped(pid: Pid, path: &std::path::Path) -> bool {
-    let of = |file: std::fs::Metadata| mappings_of(pid, (file.dev(), file.ino()));
-    let parts = std::fs::metadata(path).and_then(of);
-    parts.is_ok_and(|parts| !parts.is_empty())
 }
 
 /// The mappings of a file, given by device and inode, that a process has now.
