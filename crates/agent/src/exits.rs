@@ -8,7 +8,7 @@
 //!
 //! Not met: a thread that ends by an instruction of the program's own, or is killed alone, by a seccomp filter.
 
-use crate::{area, interpose, raw, serve, symbols, threads};
+use crate::{area, filters, interpose, raw, serve, symbols, threads};
 use core::arch::naked_asm;
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -119,6 +119,8 @@ pub extern "C" fn note_call(number: i64, arguments: &[usize; 5]) {
         libc::SYS_set_tid_address => note(arguments[0], core::mem::size_of::<u32>()),
         libc::SYS_set_robust_list => note(arguments[0], core::mem::size_of::<Head>()),
         libc::SYS_exit => before_exit(),
+        libc::SYS_prctl => filters::before_prctl(arguments[0]),
+        libc::SYS_seccomp => filters::before_seccomp(arguments[0], arguments[1]),
         libc::SYS_clone3 => {
             // `struct clone_args` begins with the flags, a place for a descriptor, and that of the word.
             let (start, len) = (arguments[0] as *const [usize; 3], arguments[1]);

@@ -56,6 +56,17 @@ pub fn set_waiting(is_waiting: bool) {
     unsafe { (&raw mut (*place).is_waiting).write_volatile(u64::from(is_waiting)) };
 }
 
+/// Whether it was to be; it is not any more.
+pub fn stop_waiting() -> bool {
+    let place = pleat_given.0.get();
+    // SAFETY: as for `set_waiting`.
+    let was_waiting = unsafe { (&raw const (*place).is_waiting).read_volatile() } != 0;
+    if was_waiting {
+        set_waiting(false);
+    }
+    was_waiting
+}
+
 extern "C" fn begin() -> ! {
     // SAFETY: written before this thread was made. Volatile, for nobody in this library has done that.
     let given = unsafe { pleat_given.0.get().read_volatile() };

@@ -23,6 +23,7 @@ mod direct;
 mod exec;
 mod exits;
 mod files;
+mod filters;
 mod frozen;
 mod growth;
 mod guards;

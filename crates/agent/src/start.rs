@@ -109,6 +109,11 @@ fn begin_now_or_later(forked: u32) -> bool {
     true
 }
 
+/// Starts the agent at once: later it could not work.
+pub fn start_now() {
+    connect_and_start(0);
+}
+
 /// What the supervisor has said in [`pleat_wire::ASK_FROM_VARIABLE`].
 fn note_settings(text: Option<&[u8]>) {
     let mut numbers = text.unwrap_or_default().split(|&byte| byte == b',');

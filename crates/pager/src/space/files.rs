@@ -167,8 +167,13 @@ impl Space {
             ..
         } = asked.request;
         let agent = self.agent.as_ref()?;
-        // Another thread's id is that of an agent before an exec: this is other memory.
-        let follows = agent.name == agent_thread && agent.fork_events;
+        // Another thread's id is that of an agent before an exec: this is other memory. Who had no agent yet when it asked
+        // waits for the answer; had another of its threads executed a program since, it would be gone.
+        let is_of_this = match agent_thread {
+            0 => !asked.channel.is_closed(),
+            name => agent.name == name,
+        };
+        let follows = is_of_this && agent.fork_events;
         let page = PAGE_SIZE as u64;
         let is_whole = [address, len, offset]
             .iter()

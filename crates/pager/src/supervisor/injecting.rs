@@ -284,6 +284,12 @@ impl Supervisor<'_> {
             PAUSE
         };
         patient.state = State::Failed(now + pause);
+        // Of another job, or on purpose: nobody need be told.
+        let is_meant = matches!(error, InjectError::Declined);
+        if is_meant && !std::mem::replace(&mut patient.is_named, true) {
+            self.shared.meters.unmanaged_processes.add(1);
+            return;
+        }
         let is_worth_it = !is_gone && !(is_busy && is_new) && !patient.is_named;
         if is_worth_it {
             patient.is_named = true;

@@ -133,8 +133,12 @@ impl Supervisor<'_> {
         let Some(process) = self.census.processes.get(&asked.pid) else {
             return Verdict::Wait;
         };
-        let thread = asked.request.agent_thread;
-        if thread != 0 && process.agent.0 != thread {
+        let is_of_this = match asked.request.agent_thread {
+            // It had no agent when it asked. Gone, another of its threads has perhaps executed another program.
+            0 => !asked.channel.is_closed(),
+            thread => process.agent.0 == thread,
+        };
+        if !is_of_this {
             // Its agent has not said hello; or it has executed another program, and nobody waits.
             return Verdict::Wait;
         }

@@ -13,9 +13,10 @@ pub use image::Image;
 pub use tracee::{TraceError, OWN_CHILDREN};
 
 use crate::bytes_of;
+use crate::process::{hurry, Ahead};
 use crate::procfs;
 use pleat_wire::injected::{Injected, AREA_LEN, AREA_STACK, NAME_MAX};
-use pleat_wire::PAGE;
+use pleat_wire::{PAGE, SOCKET_VARIABLE};
 use std::io;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub enum InjectError {
     Trace(TraceError),
     /// It has seccomp filters of its own, which may end it for what an agent does.
     Filtered,
+    /// Its environment says that it belongs to another job, or to none.
+    Declined,
     /// It runs other programs itself, of whose memory the kernel knows nothing.
     Emulated,
     /// Its agent was started and did not say hello.
@@ -75,9 +78,7 @@ pub struct Request {
 /// # Errors
 /// See [`InjectError`]. The process goes on as if nothing had been, but for memory that it may have mapped.
 pub fn inject(pid: i32, image: &Image, request: &Request) -> Result<ControlBlocks, InjectError> {
-    if is_emulator(pid) {
-        return Err(InjectError::Emulated);
-    }
+    check_environment(pid, &request.name)?;
     let library = find_library(pid, image, request)?;
     let place = find_syscall(pid).ok_or(InjectError::NoVdso)?;
     let tid = choose(pid).ok_or(TraceError::Busy)?;
@@ -85,7 +86,17 @@ pub fn inject(pid: i32, image: &Image, request: &Request) -> Result<ControlBlock
     if procfs::seccomp_filters(tid) > procfs::seccomp_filters(own) || procfs::is_strict(tid) {
         return Err(InjectError::Filtered);
     }
-    let tracee = Tracee::stop(tid)?;
+    // It stands still until this is done, and other threads of its process may fill memory meanwhile.
+    hurry(0);
+    let ahead = Ahead::set(tid);
+    let tracee = Tracee::stop(tid);
+    let tracee = match tracee {
+        Ok(tracee) => tracee,
+        Err(error) => {
+            ahead.end();
+            return Err(error.into());
+        }
+    };
     let job = Injection {
         pid,
         tracee: &tracee,
@@ -96,6 +107,7 @@ pub fn inject(pid: i32, image: &Image, request: &Request) -> Result<ControlBlock
         Some(base) => job.start_loaded(base).map(|()| None),
         None => job.start_copy(request),
     };
+    ahead.end();
     tracee.release()?;
     let word = started?;
     let mut blocks: ControlBlocks = threads::of(pid)
@@ -112,20 +124,29 @@ fn choose(pid: i32) -> Option<i32> {
     loop {
         let (disturbance, tid) = *threads::disturbances(pid).first()?;
         let is_late = start.elapsed() > UNDISTURBED_WAIT;
-        if disturbance < threads::Disturbance::Fails || is_late {
+        if disturbance < threads::Disturbance::Waits || is_late {
             return Some(tid);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Whether a process is valgrind, which knows of no memory and no thread but those that its program has asked it for, and maps
-/// over others. It is started by a launcher, which leaves its name in the environment.
-fn is_emulator(pid: i32) -> bool {
+/// Whether a process is to be left alone, by what it was started with.
+fn check_environment(pid: i32, name: &str) -> Result<(), InjectError> {
+    // valgrind knows of no memory and no thread but those that its program has asked it for, and maps over others.
     const LAUNCHER: &[u8] = b"VALGRIND_LAUNCHER=";
     let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let mut variables = environment.split(|&byte| byte == 0);
-    variables.any(|variable| variable.starts_with(LAUNCHER))
+    for variable in environment.split(|&byte| byte == 0) {
+        if variable.starts_with(LAUNCHER) {
+            return Err(InjectError::Emulated);
+        }
+        let value = variable.strip_prefix(SOCKET_VARIABLE.as_bytes());
+        let socket = value.and_then(|value| value.strip_prefix(b"="));
+        if socket.is_some_and(|socket| socket != name.as_bytes()) {
+            return Err(InjectError::Declined);
+        }
+    }
+    Ok(())
 }
 
 /// Where a process has loaded the library, if that waits for its agent.

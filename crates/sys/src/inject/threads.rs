@@ -27,6 +27,8 @@ pub enum Disturbance {
     None,
     /// It is in a system call that goes on afterwards.
     GoesOn,
+    /// It waits for what signals do not end: a disk, memory, or a child made by vfork.
+    Waits,
     /// The system call fails with EINTR.
     Fails,
 }
@@ -40,14 +42,18 @@ pub fn of(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// How much it would disturb each thread of a process to be stopped. Threads that wait for something which signals do not
-/// end are not among them.
+/// How much it would disturb each thread of a process to be stopped, the least first. Not among them are those that are
+/// stopped, or have ended.
 pub fn disturbances(pid: i32) -> Vec<(Disturbance, i32)> {
     let found = of(pid).into_iter().filter_map(|tid| {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
-        Some((disturbance(&text)?, tid))
+        match state(pid, tid)? {
+            'R' | 'S' => Some((disturbance(&text)?, tid)),
+            'D' => Some((Disturbance::Waits, tid)),
+            _ => None,
+        }
     });
-    let mut found: Vec<_> = found.filter(|(_, tid)| is_stoppable(pid, *tid)).collect();
+    let mut found: Vec<_> = found.collect();
     found.sort_unstable();
     found
 }
@@ -66,13 +72,10 @@ fn disturbance(text: &str) -> Option<Disturbance> {
     })
 }
 
-fn is_stoppable(pid: i32, tid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
-    let state = stat.ok().and_then(|stat| {
-        let (_, rest) = stat.rsplit_once(") ")?;
-        rest.chars().next()
-    });
-    matches!(state, Some('R' | 'S'))
+fn state(pid: i32, tid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.chars().next()
 }
 
 /// Where a thread's control block is, as far as its robust list tells: address and bytes.
