@@ -182,11 +182,12 @@ impl Engine {
         self.forget_dropped();
     }
 
-    /// What would be left in memory if everything were compressed that can be, as far as folding has told until now; what fits
-    /// into the swap file is not counted. An estimate.
-    pub fn least_kept_bytes(&self) -> u64 {
+    /// What would be left in memory if everything were compressed that can be, as far as folding has told until now, with so
+    /// many bytes that are not known here yet; what fits into the swap file is not counted. An estimate.
+    pub fn least_kept_bytes(&self, unknown_bytes: u64) -> u64 {
         let cache = &self.cache;
-        let to_come = (self.pages.present() + cache.bodies.counts().staged) * cache.folded_bytes();
+        let pages = self.pages.present() + cache.bodies.counts().staged;
+        let to_come = (pages + unknown_bytes / PAGE_SIZE as u64) * cache.folded_bytes();
         let all = to_come + cache.cache_bytes();
         match cache.swap_left_bytes() {
             Some(left) => all.saturating_sub(left),
