@@ -74,10 +74,16 @@ impl MachineMemory {
 
     /// The budget when the user gives none.
     pub fn default_budget(&self) -> Budget {
-        let percent = match (self.share_bytes, self.cgroup_limit_bytes) {
-            (Some(_), _) => 100,
-            (None, Some(_)) => SHARE_OF_LIMIT_PERCENT,
-            (None, None) => SHARE_OF_AVAILABLE_PERCENT,
+        if let Some(share) = self.share_bytes {
+            let reason = format!("all of {}", self.base().1);
+            return Budget {
+                bytes: share,
+                reason,
+            };
+        }
+        let percent = match self.cgroup_limit_bytes {
+            Some(_) => SHARE_OF_LIMIT_PERCENT,
+            None => SHARE_OF_AVAILABLE_PERCENT,
         };
         let (base_bytes, name) = self.base();
         Budget {

@@ -22,8 +22,8 @@ impl Supervisor<'_> {
     pub(super) fn set_budget(&mut self, bytes: u64) -> Result<(), String> {
         if bytes < BUDGET_MIN {
             return Err(format!(
-                "a budget of {} KiB is less than the least, {} MiB: give at least --memory {1}M",
-                bytes >> 10,
+                "a budget of {} MiB is less than any job can have: give at least --memory {}M",
+                bytes >> 20,
                 BUDGET_MIN >> 20
             ));
         }
@@ -48,6 +48,7 @@ impl Supervisor<'_> {
         if let Some(group) = &mut self.own_group {
             group.set_budget(bytes);
         }
+        self.budget_changes += 1;
         self.take_on(Budget::of(bytes));
         reclaim::kick(&self.shared);
         self.shared.writer.open();
@@ -108,6 +109,7 @@ impl Supervisor<'_> {
         let engine = self.shared.engine().counters();
         Report {
             budget_bytes: self.budget.bytes,
+            budget_changes: self.budget_changes,
             ..Report::new(wall_us, self.shared.meters.read(), engine)
         }
     }

@@ -1,5 +1,6 @@
 //! What the main thread does about memory: measures, and has processes managed.
 
+use super::inner::is_of_inner_job;
 use super::unmanaged::{Obstacle, NO_AGENT};
 use super::Supervisor;
 use crate::census::Stage;
@@ -351,6 +352,9 @@ impl Supervisor<'_> {
                 && process.anon_bytes > MANAGE_MIN;
             if is_stray {
                 process.stage = Stage::Unmanageable;
+                if is_of_inner_job(*pid) {
+                    continue;
+                }
                 let name = procfs::status(*pid).map_or(String::new(), |status| status.name);
                 names.push(format!("{name} ({pid})"));
             }

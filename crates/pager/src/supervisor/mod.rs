@@ -8,6 +8,7 @@ mod control;
 mod conversations;
 mod ease;
 mod hope;
+mod inner;
 mod killed;
 mod last_threads;
 mod leftovers;
@@ -102,6 +103,8 @@ pub struct Supervisor<'a> {
     /// The budget that holds now.
     budget: Budget,
     budget_max_bytes: u64,
+    /// How often it was changed.
+    budget_changes: u64,
     /// Connections that have not said hello.
     unnamed: Vec<Guest>,
     /// What has been said of who was turned away.
@@ -219,6 +222,7 @@ impl<'a> Supervisor<'a> {
             headroom: Headroom::new(budget.bytes, budget.floor_bytes, start),
             budget,
             budget_max_bytes,
+            budget_changes: 0,
             unnamed: Vec::new(),
             told: Told::default(),
             news_said: 0,
