@@ -96,9 +96,7 @@ fn refused(output: &Output) -> String {
 
 fn listed(machine: &Machine, pid: i32) -> Option<Value> {
     let lines = done(&pleat(machine, &["list", "--json"]));
-    let jobs = lines
-        .lines()
-        .map(|line| serde_json::from_str::<Value>(line));
+    let jobs = lines.lines().map(serde_json::from_str::<Value>);
     jobs.map(|job| job.expect("JSON a line"))
         .find(|job| job["pid"] == pid)
 }

@@ -29,7 +29,10 @@ fn try_set(raw: &SetArgs) -> Result<Exit, Stop> {
     let budget = resolve_budget(Some(&raw.memory), &memory, &mut Vec::new())
         .map_err(|error| Stop::mistake(error.to_string()))?;
     let found = Found::all();
-    let job = choose(&found, &raw.job)?;
+    let job = choose(&found, &raw.job).inspect_err(|_| {
+        // It may be one of these.
+        found.silent.iter().for_each(|line| crate::say(line));
+    })?;
     check_around(&found, job, budget.bytes)?;
     let title = job.title();
     let answer = ask(&job.place, job.status.pid, Request::Set(budget.bytes));

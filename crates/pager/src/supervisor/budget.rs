@@ -12,7 +12,11 @@ use crate::headroom::Headroom;
 use crate::own_group::OwnGroup;
 use crate::reclaim;
 use crate::report::Report;
+use pleat_sys::{limits, procfs};
 use std::time::Instant;
+
+/// Whether less of a process is locked is not asked.
+const WORTH_A_LOOK: u64 = 1 << 20;
 
 impl Supervisor<'_> {
     /// Gives the job this budget, in bytes.
@@ -25,6 +29,15 @@ impl Supervisor<'_> {
                 "a budget of {} MiB is less than any job can have: give at least --memory {}M",
                 bytes >> 20,
                 BUDGET_MIN >> 20
+            ));
+        }
+        let limit = limits::memory_cgroup_limit().map(|limit| limit.bytes);
+        if let Some(limit) = limit.filter(|&limit| bytes > limit && bytes > self.budget.bytes) {
+            return Err(format!(
+                "a budget of {} MiB is more than the memory cgroup of the job allows, so the kernel would kill it: give at most \
+                 --memory {}M, or raise that limit first",
+                bytes >> 20,
+                (limit / 100 * 98) >> 20
             ));
         }
         if bytes > self.budget_max_bytes {
@@ -85,13 +98,15 @@ impl Supervisor<'_> {
         let foldable = self
             .census
             .processes
-            .values()
-            .filter(|process| match process.stage {
+            .iter()
+            .filter(|(_, process)| match process.stage {
                 Stage::Ready(_) | Stage::Preparing(..) => true,
                 Stage::Managed(_) => self.is_at_ease,
                 Stage::Silent | Stage::Unmanageable => false,
             });
-        let to_come: u64 = foldable.map(|one| one.unknown_bytes(&self.shared)).sum();
+        let to_come: u64 = foldable
+            .map(|(pid, one)| to_come(*pid, one.unknown_bytes(&self.shared)))
+            .sum();
         let kept = self.unfoldable_bytes.saturating_sub(to_come);
         let kept = kept + self.shared.engine().least_kept_bytes(to_come);
         (Budget::of(bytes).least_for(kept), kept)
@@ -113,4 +128,13 @@ impl Supervisor<'_> {
             ..Report::new(wall_us, self.shared.meters.read(), engine)
         }
     }
+}
+
+/// How much of what is not known of a process can be folded once it is: not what is locked.
+fn to_come(pid: i32, unknown_bytes: u64) -> u64 {
+    if unknown_bytes < WORTH_A_LOOK {
+        return unknown_bytes;
+    }
+    let locked = procfs::status(pid).map_or(0, |status| status.locked_bytes);
+    unknown_bytes.saturating_sub(locked)
 }
