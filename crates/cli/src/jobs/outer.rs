@@ -7,6 +7,7 @@
 use super::Found;
 use crate::pager::INSIDE_VARIABLE;
 use pleat_sys::procfs;
+use pleat_sys::signals::exec_with_own_mask;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -101,6 +102,7 @@ pub fn step_out() {
         rest if rest.is_empty() => command.env_remove("LD_PRELOAD"),
         rest => command.env("LD_PRELOAD", rest),
     };
+    exec_with_own_mask(&mut command);
     // Where it fails this goes on as it is: managed by the outer supervisor, and slower for it.
     let _ = command.exec();
 }
