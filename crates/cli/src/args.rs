@@ -3,6 +3,7 @@
 //! Nothing here is checked against the machine or against other flags' values; `settings` does
 //! that. Errors of the parser become one line, as every other error of pleat.
 
+mod jobs;
 mod model;
 mod mount;
 mod papers;
@@ -10,6 +11,7 @@ mod sim;
 mod swap;
 mod trace;
 
+pub use jobs::{ListArgs, SetArgs};
 pub use model::{Figure, ModelArgs};
 pub use mount::MountArgs;
 pub use papers::PapersArgs;
@@ -29,6 +31,8 @@ const EXAMPLES: &str = "\
 Examples:
   pleat run --memory 2G -- python3 train.py
   pleat run --memory 50% -v -- sort -S 8G big.txt -o sorted.txt
+  pleat list
+  pleat set 4711 --memory 1G
   pleat mount --memory 1G /srv/www /mnt/www
   pleat doctor
   pleat bench codec /tmp/mine.pages
@@ -51,6 +55,9 @@ Examples:
       pleat run --record sort.trace -- sort -S 100M big.txt -o sorted.txt
   Keep the figures for later:
       pleat run --memory 340M --stats run.json -- ./program --its-own-flag
+  Under a name, by which its budget is changed while it runs:
+      pleat run --name train --memory 4G -- python3 train.py
+      pleat set train --memory 2G
   Where the time goes, if a program is slower than it should be:
       pleat run --memory 340M --profile -- ./program
 
@@ -131,6 +138,12 @@ pub enum Command {
     /// Run a program within a memory budget
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunArgs),
+    /// Show the jobs that run, and how they stand
+    #[command(after_help = jobs::LIST_EXAMPLES)]
+    List(ListArgs),
+    /// Change the memory budget of a job that runs
+    #[command(after_help = jobs::SET_EXAMPLES)]
+    Set(SetArgs),
     /// Show a directory again, with its files' pages compressed in memory
     #[command(after_help = mount::EXAMPLES)]
     Mount(MountArgs),
@@ -252,6 +265,11 @@ pub struct RunArgs {
     /// is one, else 80% of what is available
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub memory: Option<String>,
+
+    /// What 'pleat list' and 'pleat set' call the job: letters, digits, '-', '_' and '.', 64 at most, and
+    /// not digits alone. Default: the file name of the program. Several jobs may have the same
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
 
     /// Directory of the swap file, which is unlinked at once and readable by nobody else.
     /// Default: $TMPDIR, else /var/tmp, if writable and on a disk

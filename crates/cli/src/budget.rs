@@ -3,6 +3,7 @@
 //! Inside a memory cgroup with a limit, that limit is what there is; elsewhere it is what the
 //! kernel says could be used without swapping. The rest is left to everybody else.
 
+use crate::jobs::Outer;
 use crate::size::{human, Amount};
 use pleat_sys::limits;
 use std::io;
@@ -17,6 +18,8 @@ pub struct MachineMemory {
     pub cgroup_limit_bytes: Option<u64>,
     /// MemAvailable.
     pub available_bytes: u64,
+    /// What a job may have of the budget of the job around it, if there is one.
+    pub share_bytes: Option<u64>,
 }
 
 /// A budget and where it comes from.
@@ -37,10 +40,26 @@ impl MachineMemory {
         Ok(MachineMemory {
             cgroup_limit_bytes: limits::memory_cgroup_limit().map(|limit| limit.bytes),
             available_bytes: limits::mem_available_bytes()?,
+            share_bytes: None,
         })
     }
 
+    /// The same in a job with this budget.
+    pub fn inside(self, outer: Option<&Outer>) -> MachineMemory {
+        MachineMemory {
+            share_bytes: outer.map(|outer| Outer::share_of(outer.budget_bytes)),
+            ..self
+        }
+    }
+
     fn base(&self) -> (u64, String) {
+        if let Some(share) = self.share_bytes {
+            let name = format!(
+                "the {} that the job around this one has for it",
+                human(share)
+            );
+            return (share, name);
+        }
         match self.cgroup_limit_bytes {
             Some(limit) => (
                 limit,
@@ -55,6 +74,13 @@ impl MachineMemory {
 
     /// The budget when the user gives none.
     pub fn default_budget(&self) -> Budget {
+        if let Some(share) = self.share_bytes {
+            let reason = format!("all of {}", self.base().1);
+            return Budget {
+                bytes: share,
+                reason,
+            };
+        }
         let percent = match self.cgroup_limit_bytes {
             Some(_) => SHARE_OF_LIMIT_PERCENT,
             None => SHARE_OF_AVAILABLE_PERCENT,
@@ -93,10 +119,12 @@ mod tests {
     const LIMITED: MachineMemory = MachineMemory {
         cgroup_limit_bytes: Some(2000 << 20),
         available_bytes: 500 << 20,
+        share_bytes: None,
     };
     const FREE: MachineMemory = MachineMemory {
         cgroup_limit_bytes: None,
         available_bytes: 1000 << 20,
+        share_bytes: None,
     };
 
     fn asked(memory: MachineMemory, text: &str) -> Budget {
@@ -114,6 +142,17 @@ mod tests {
         assert_eq!(asked(LIMITED, "50%").bytes, 1000 << 20);
         assert_eq!(asked(FREE, "50%").bytes, 500 << 20);
         assert_eq!(asked(FREE, "50%").reason, "50% of the 1000M available");
+    }
+
+    #[test]
+    fn in_another_job_all_is_of_that_jobs_budget() {
+        let outer = Outer {
+            pid: None,
+            budget_bytes: 1000 << 20,
+        };
+        let inner = LIMITED.inside(Some(&outer));
+        assert_eq!(inner.default_budget().bytes, 900 << 20);
+        assert_eq!(asked(inner, "50%").bytes, 450 << 20);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! This crate only reads the command line, settles what it means on this machine, hands the job to
 //! the pager and tells the user how it went. Follow a run through `args` (what was typed),
-//! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `doctor`,
+//! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `jobs` asks those that
+//! run already. `doctor`,
 //! `bench`, `trace`, `model` and `sim` run nothing: they look at the machine, at codecs, at references,
 //! and at what to expect.
 #![deny(unsafe_code)]
@@ -14,6 +15,7 @@ mod budget;
 mod doctor;
 mod exit;
 mod helper_path;
+mod jobs;
 mod model;
 mod mount;
 mod mounts;
@@ -54,10 +56,22 @@ fn main() -> std::process::ExitCode {
     let exit = match Args::try_parse() {
         Ok(Args {
             command: Command::Run(raw),
-        }) => run::run(raw),
+        }) => {
+            jobs::step_out();
+            run::run(raw)
+        }
         Ok(Args {
             command: Command::Mount(raw),
-        }) => mount::mount(raw),
+        }) => {
+            jobs::step_out();
+            mount::mount(raw)
+        }
+        Ok(Args {
+            command: Command::List(raw),
+        }) => jobs::list(&raw),
+        Ok(Args {
+            command: Command::Set(raw),
+        }) => jobs::set(&raw),
         Ok(Args {
             command: Command::Doctor,
         }) => doctor::doctor(),

@@ -6,11 +6,11 @@
 use crate::args::RunArgs;
 use crate::exit::Exit;
 use crate::mounts::refuse_inside;
-use crate::pager::{self, Companion, Ending, Job, Outcome, Record, RunError};
+use crate::pager::{self, Companion, Ending, Job, Known, Outcome, Record, RunError};
 use crate::record_file::RecordFile;
 use crate::settings::{Machine, Settings, Verbosity};
 use crate::stats::{Stats, StatsFile};
-use crate::{agent_path, doctor, fail, profile, say, summary};
+use crate::{agent_path, doctor, fail, profile, say, stats, summary};
 use pleat_mount::{Beside, BesideReport};
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -86,7 +86,8 @@ fn start(
     let reports: Vec<Arc<Mutex<BesideReport>>> = mounts.iter().map(Beside::report).collect();
     let mut companions: Vec<Box<dyn Companion>> = Vec::new();
     companions.extend(mounts.into_iter().map(|mount| Box::new(mount) as Box<_>));
-    let result = start_beside(settings, record, &mut companions);
+    let known = known(settings, &reports);
+    let result = start_beside(settings, record, known, &mut companions);
     let read = |report: &Arc<Mutex<BesideReport>>| {
         let report = report.lock().unwrap_or_else(PoisonError::into_inner);
         report.clone()
@@ -97,6 +98,7 @@ fn start(
 fn start_beside(
     settings: &Settings,
     record: Option<&RecordFile>,
+    known: Known,
     companions: &mut [Box<dyn Companion>],
 ) -> Result<Outcome, RunError> {
     let agent = agent_path::find().map_err(|error| RunError::Other(error.to_string()))?;
@@ -109,11 +111,25 @@ fn start_beside(
     let live = settings.verbosity == Verbosity::Verbose && std::io::stderr().is_terminal();
     let file = record.map(RecordFile::file).transpose();
     let file = file.map_err(|error| RunError::Other(format!("cannot record: {error}")))?;
-    let result = pager::run_beside(&job(settings, agent, file, live), companions);
+    let job = Job {
+        known: Some(known),
+        ..job(settings, agent, file, live)
+    };
+    let result = pager::run_beside(&job, companions);
     if live {
         summary::clear_live();
     }
     result
+}
+
+/// How others find the job, and what they are told.
+fn known(settings: &Settings, mounts: &[Arc<Mutex<BesideReport>>]) -> Known {
+    Known {
+        name: settings.name.clone(),
+        inside_pid: settings.inside_pid,
+        stats: stats::so_far(settings, mounts),
+        is_told: settings.verbosity == Verbosity::Verbose,
+    }
 }
 
 fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) -> Job {
@@ -139,6 +155,7 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
         helper: crate::helper_path::find(),
         live: live.then_some(summary::show_live as fn(&pager::Live)),
         quiet: settings.verbosity == Verbosity::Quiet,
+        known: None,
     }
 }
 

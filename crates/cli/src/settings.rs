@@ -6,8 +6,9 @@
 
 use crate::args::{CgroupArg, RunArgs};
 use crate::budget::{Budget, MachineMemory};
+use crate::jobs::Outer;
 use crate::mounts::{refuse_inside, JobMount, JobMountError};
-use crate::pager::{OwnCgroup, Place, Protection, Swap};
+use crate::pager::{OwnCgroup, Place, Protection, Swap, BUDGET_MIN};
 use crate::size::{human, parse_amount, parse_size, SizeError};
 use crate::swap_dir::{self, SwapDirError};
 use pleat_codec::{Choice, UnknownChoice};
@@ -20,6 +21,10 @@ use std::sync::Arc;
 pub struct Settings {
     /// Program and arguments; never empty.
     pub program: Vec<OsString>,
+    /// What the job is called.
+    pub name: String,
+    /// The supervisor of the job around it, where there is one.
+    pub inside_pid: Option<i32>,
     /// The memory budget and where it comes from.
     pub budget: Budget,
     /// The swap file's directory; `None` keeps everything in memory.
@@ -84,6 +89,8 @@ pub enum Verbosity {
 pub struct Machine {
     /// Memory there is.
     pub memory: MachineMemory,
+    /// The job that this one is inside of.
+    pub outer: Option<Outer>,
     /// Directories for the swap file when none is given, best first.
     pub swap_candidates: Vec<PathBuf>,
 }
@@ -98,6 +105,18 @@ pub enum SettingsError {
     /// A firm limit without what makes it.
     #[error("--hard needs a memory cgroup of the job's own: leave out --cgroup never, or --hard")]
     HardWithoutCgroup,
+    /// `--name`.
+    #[error("--name '{0}': give letters, digits, '-', '_' and '.', {NAME_MAX} at most, and not digits alone")]
+    Name(String),
+    /// `--memory` in a job that has no room for another.
+    #[error(
+        "the job around this one has {} for it, and no job has less than {}: raise its budget first (pleat set)",
+        human(*share_bytes), human(BUDGET_MIN)
+    )]
+    NoShare {
+        /// What it has for it.
+        share_bytes: u64,
+    },
     /// A size or percentage.
     #[error("{flag}: {source}")]
     Size {
@@ -147,8 +166,10 @@ impl Machine {
     /// When the kernel does not say how much memory there is.
     pub fn read() -> std::io::Result<Machine> {
         let tmpdir = std::env::var_os("TMPDIR").map(PathBuf::from);
+        let outer = Outer::find();
         Ok(Machine {
-            memory: MachineMemory::read()?,
+            memory: MachineMemory::read()?.inside(outer.as_ref()),
+            outer,
             swap_candidates: swap_dir::default_candidates(tmpdir),
         })
     }
@@ -168,6 +189,8 @@ impl Settings {
         let codec = Choice::parse(raw.codec.as_deref().unwrap_or(&preset.codec))?;
         let record = resolve_recording(&raw, &budget)?;
         Ok(Settings {
+            name: job_name(&raw)?,
+            inside_pid: machine.outer.as_ref().and_then(|outer| outer.pid),
             budget,
             swap,
             preset,
@@ -186,6 +209,30 @@ impl Settings {
             profile: raw.profile,
             warnings,
         })
+    }
+}
+
+/// Letters of a job's name.
+const NAME_MAX: usize = 64;
+
+/// What is given as the job's name, or the program's file name as far as that is one.
+fn job_name(raw: &RunArgs) -> Result<String, SettingsError> {
+    let is_fit = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let is_number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some(name) = &raw.name {
+        return match name.len() <= NAME_MAX && name.chars().all(is_fit) && !is_number(name) {
+            true => Ok(name.clone()),
+            false => Err(SettingsError::Name(name.clone())),
+        };
+    }
+    let program = raw.program.first().map(Path::new);
+    let name = program.and_then(Path::file_name).unwrap_or_default();
+    let name = name
+        .to_string_lossy()
+        .replace(|letter| !is_fit(letter), "-");
+    match name.is_empty() {
+        true => Ok("job".into()),
+        false => Ok(name.chars().take(NAME_MAX).collect()),
     }
 }
 
@@ -216,13 +263,20 @@ pub fn resolve_budget(
     warnings: &mut Vec<String>,
 ) -> Result<Budget, SettingsError> {
     let Some(text) = text else {
-        return Ok(memory.default_budget());
+        return within(memory.default_budget(), memory);
     };
     let amount = parse_amount(text).map_err(|source| SettingsError::Size {
         flag: "--memory",
         source,
     })?;
     let budget = memory.budget_for(amount, text);
+    if let Some(share) = memory.share_bytes.filter(|&share| budget.bytes > share) {
+        warnings.push(format!(
+            "--memory {text} is more than the {} that the job around this one has for it: that is taken",
+            human(share)
+        ));
+        return within(memory.default_budget(), memory);
+    }
     if budget.bytes > ADDRESSABLE {
         let given = text.trim().to_owned();
         return Err(SettingsError::TooLarge { given });
@@ -238,6 +292,16 @@ pub fn resolve_budget(
         ));
     }
     Ok(budget)
+}
+
+/// A share of another job's budget must be enough for a job.
+fn within(budget: Budget, memory: &MachineMemory) -> Result<Budget, SettingsError> {
+    match memory.share_bytes {
+        Some(share_bytes) if share_bytes < BUDGET_MIN => {
+            Err(SettingsError::NoShare { share_bytes })
+        }
+        _ => Ok(budget),
+    }
 }
 
 fn resolve_swap(
@@ -354,7 +418,9 @@ mod tests {
             memory: MachineMemory {
                 cgroup_limit_bytes: None,
                 available_bytes: 1000 << 20,
+                share_bytes: None,
             },
+            outer: None,
             swap_candidates: vec![PathBuf::from("/var/tmp")],
         }
     }
@@ -383,6 +449,57 @@ mod tests {
         assert_eq!(settings.codec.name(), settings.preset.codec);
         assert_eq!(settings.verbosity, Verbosity::Normal);
         assert_eq!(settings.warnings, [] as [String; 0]);
+    }
+
+    #[test]
+    fn a_job_is_called_as_it_is_told_or_as_its_program() {
+        let named = |name: Option<&str>, program: &str| {
+            let settings = resolve(|raw| {
+                raw.name = name.map(str::to_owned);
+                raw.program = vec![program.into()];
+            });
+            settings.map(|settings| settings.name)
+        };
+        assert_eq!(named(Some("a-b_c.1"), "x").unwrap(), "a-b_c.1");
+        assert_eq!(named(None, "/usr/bin/python3").unwrap(), "python3");
+        assert_eq!(named(None, "./a b\n").unwrap(), "a-b-");
+        assert_eq!(named(None, "..").unwrap(), "job");
+        let long = "x".repeat(65);
+        for name in ["", "a b", "4711", "ä", "a/b", &long] {
+            let message = named(Some(name), "x").unwrap_err().to_string();
+            assert!(
+                message.contains("--name") && message.contains("digits"),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_job_in_another_has_a_share_of_that_ones_budget() {
+        let resolve = |budget_bytes, memory: Option<&str>| {
+            let outer = Some(Outer {
+                pid: Some(7),
+                budget_bytes,
+            });
+            let machine = Machine {
+                memory: machine().memory.inside(outer.as_ref()),
+                outer,
+                ..machine()
+            };
+            let raw = RunArgs {
+                memory: memory.map(str::to_owned),
+                no_swap: true,
+                ..RunArgs::default()
+            };
+            let settings = Settings::resolve(raw, &machine);
+            settings.map(|settings| (settings.budget.bytes, settings.warnings.len()))
+        };
+        assert_eq!(resolve(100 << 20, Some("60M")).unwrap(), (60 << 20, 0));
+        let share = (100 << 20) / 100 * 90;
+        assert_eq!(resolve(100 << 20, Some("100M")).unwrap(), (share, 1));
+        assert_eq!(resolve(100 << 20, None).unwrap(), (share, 0));
+        let message = resolve(16 << 20, None).unwrap_err().to_string();
+        assert!(message.contains("pleat set"), "{message}");
     }
 
     #[test]

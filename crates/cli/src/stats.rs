@@ -4,13 +4,15 @@
 //! written at the end whatever happened. `docs/stats.md` explains each field; a test here compares
 //! the two in both directions.
 
-use crate::pager::{Ending, Outcome, Place, ProfileReport, Protection, Report, RunError};
+use crate::pager::{Ending, Outcome, Place, ProfileReport, Protection, Report, RunError, StatsOf};
 use crate::settings::Settings;
 use pleat_mount::BesideReport;
 use serde::Serialize;
+use serde_json::json;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The file, open since before the program started.
 pub struct StatsFile {
@@ -107,34 +109,10 @@ impl<'a> Stats<'a> {
         result: &'a Result<Outcome, RunError>,
         mounts: &'a [BesideReport],
     ) -> Stats<'a> {
-        let swap = settings.swap.as_ref();
         Stats {
             pleat_version: env!("CARGO_PKG_VERSION"),
-            program: settings
-                .program
-                .iter()
-                .map(|s| s.to_string_lossy().into_owned())
-                .collect(),
-            settings: SettingsStats {
-                budget_bytes: settings.budget.bytes,
-                budget_reason: &settings.budget.reason,
-                swap_dir: swap.and_then(|swap| swap_dir(&swap.place)),
-                swap_max_bytes: swap.and_then(|swap| swap.max_bytes),
-                swap_protection: swap.map(|swap| match swap.protection {
-                    Protection::Encrypted => "encrypted",
-                    Protection::Checked => "checked",
-                }),
-                preset: &settings.preset.name,
-                codec: settings.codec.name(),
-                recompress: settings.recompress,
-                paranoid: settings.paranoid,
-                file_maps: settings.file_maps,
-                load_control: settings.load_control,
-                own_cgroup: settings.own_cgroup.name(),
-                layout: &settings.preset.layout,
-                sizing: &settings.preset.sizing,
-                admission: &settings.preset.admission,
-            },
+            program: words(settings),
+            settings: SettingsStats::of(settings),
             ending: EndingStats::of(result),
             report: result.as_ref().ok().map(|outcome| &outcome.report),
             profile: result
@@ -142,6 +120,61 @@ impl<'a> Stats<'a> {
                 .ok()
                 .and_then(|outcome| outcome.profile.as_ref()),
             mounts,
+        }
+    }
+}
+
+fn words(settings: &Settings) -> Vec<String> {
+    let words = settings.program.iter();
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
+}
+
+/// The same of a job that still runs, as far as it has come.
+pub fn so_far(settings: &Settings, mounts: &[Arc<Mutex<BesideReport>>]) -> Box<StatsOf> {
+    let mounts = mounts.to_vec();
+    let program = words(settings);
+    let settings = json!(SettingsStats::of(settings));
+    Box::new(move |report, profile| {
+        let mounts = mounts.iter().map(|report| {
+            let report = report.lock().unwrap_or_else(PoisonError::into_inner);
+            json!(&*report)
+        });
+        json!({
+            "pleat_version": env!("CARGO_PKG_VERSION"),
+            "program": program,
+            "settings": settings,
+            "ending": EndingStats::running(),
+            "report": report,
+            "profile": profile,
+            "mounts": mounts.collect::<Vec<_>>(),
+        })
+    })
+}
+
+impl<'a> SettingsStats<'a> {
+    fn of(settings: &'a Settings) -> SettingsStats<'a> {
+        let swap = settings.swap.as_ref();
+        SettingsStats {
+            budget_bytes: settings.budget.bytes,
+            budget_reason: &settings.budget.reason,
+            swap_dir: swap.and_then(|swap| swap_dir(&swap.place)),
+            swap_max_bytes: swap.and_then(|swap| swap.max_bytes),
+            swap_protection: swap.map(|swap| match swap.protection {
+                Protection::Encrypted => "encrypted",
+                Protection::Checked => "checked",
+            }),
+            preset: &settings.preset.name,
+            codec: settings.codec.name(),
+            recompress: settings.recompress,
+            paranoid: settings.paranoid,
+            file_maps: settings.file_maps,
+            load_control: settings.load_control,
+            own_cgroup: settings.own_cgroup.name(),
+            layout: &settings.preset.layout,
+            sizing: &settings.preset.sizing,
+            admission: &settings.preset.admission,
         }
     }
 }
@@ -154,13 +187,18 @@ fn swap_dir(place: &Place) -> Option<String> {
 }
 
 impl EndingStats {
-    fn of(result: &Result<Outcome, RunError>) -> EndingStats {
-        let none = EndingStats {
-            kind: "",
+    /// There is none yet.
+    fn running() -> EndingStats {
+        EndingStats {
+            kind: "running",
             exit_code: None,
             signal: None,
             message: None,
-        };
+        }
+    }
+
+    fn of(result: &Result<Outcome, RunError>) -> EndingStats {
+        let none = EndingStats::running();
         match result.as_ref().map(|outcome| &outcome.ending) {
             Ok(Ending::Exited(code)) => EndingStats {
                 kind: "exited",
@@ -199,9 +237,11 @@ mod tests {
         let memory = MachineMemory {
             cgroup_limit_bytes: None,
             available_bytes: 1 << 30,
+            share_bytes: None,
         };
         let machine = Machine {
             memory,
+            outer: None,
             swap_candidates: vec!["/var/tmp".into()],
         };
         let raw = RunArgs {
@@ -220,7 +260,7 @@ mod tests {
         })
     }
 
-    fn json(result: &Result<Outcome, RunError>) -> Value {
+    fn of(result: &Result<Outcome, RunError>) -> Value {
         serde_json::to_value(Stats::of(&settings(), result, &[])).unwrap()
     }
 
@@ -245,7 +285,7 @@ mod tests {
             .map(|(field, _)| field.to_owned())
             .collect();
         let mut written = BTreeSet::new();
-        leaves("", &json(&finished()), &mut written);
+        leaves("", &of(&finished()), &mut written);
         let missing: Vec<_> = written.difference(&documented).collect();
         let stale: Vec<_> = documented.difference(&written).collect();
         assert!(missing.is_empty(), "docs/stats.md lacks {missing:#?}");
@@ -256,11 +296,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_told_while_a_job_runs_has_the_same_fields() {
+        let fields = |value: &Value| {
+            let mut fields = BTreeSet::new();
+            leaves("", value, &mut fields);
+            fields
+        };
+        let report = Report::default();
+        let profile = ProfileReport::default();
+        let now = so_far(&settings(), &[])(&report, Some(&profile));
+        assert_eq!(fields(&now), fields(&of(&finished())));
+        assert_eq!(now["ending"]["kind"], "running");
+    }
+
+    #[test]
     fn an_ending_says_which_of_four_it_was() {
-        let exited = json(&finished());
+        let exited = of(&finished());
         assert_eq!(exited["ending"]["kind"], "exited");
         assert_eq!(exited["ending"]["exit_code"], 3);
-        let failed = json(&Err(RunError::Other("no luck: try again".into())));
+        let failed = of(&Err(RunError::Other("no luck: try again".into())));
         assert_eq!(failed["ending"]["kind"], "not_started");
         assert_eq!(failed["ending"]["message"], "no luck: try again");
         assert_eq!(failed["report"], Value::Null);

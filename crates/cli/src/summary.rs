@@ -93,6 +93,14 @@ fn mounted(mount: &BesideReport) -> String {
 }
 
 fn peak(report: &Report) -> String {
+    if report.budget_changes > 0 {
+        return format!(
+            "{}; the budget was changed {} times, to {} in the end",
+            human(report.peak_bytes),
+            report.budget_changes,
+            human(report.budget_bytes)
+        );
+    }
     let share = percent(report.peak_bytes, report.budget_bytes);
     format!(
         "{} of the {} budget ({share})",

@@ -29,7 +29,7 @@ fn complaint(args: &[&str], status: i32) -> String {
 
 #[test]
 fn a_mistake_costs_one_line_that_names_the_remedy() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 17] = [
         (&["run", "--memory", "lots", "--", "true"], "340M"),
         (&["run", "--memory", "0", "--", "true"], "above zero"),
         (&["run", "--memory", "150%", "--", "true"], "up to 100%"),
@@ -57,6 +57,11 @@ fn a_mistake_costs_one_line_that_names_the_remedy() {
         ),
         (&["run", "--memroy", "1G", "--", "true"], "--memory"),
         (&["run"], "PROGRAM"),
+        (&["run", "--name", "a b", "--", "true"], "letters, digits"),
+        (&["set", "no-such-job", "--memory", "1G"], "pleat list"),
+        (&["set", "no-such-job", "--memory", "lots"], "340M"),
+        (&["set", "no-such-job"], "--memory"),
+        (&["list", "--jsn"], "--json"),
     ];
     for (args, remedy) in cases {
         let line = complaint(args, 2);
@@ -75,6 +80,7 @@ fn help_teaches_by_example_and_explains_every_flag() {
     );
     for flag in [
         "memory",
+        "name",
         "swap-dir",
         "swap-max",
         "no-swap",

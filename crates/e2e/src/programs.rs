@@ -53,6 +53,12 @@ impl Machine {
         self.compiled(&BUILT, "grow", &[self.program("grow.c")])
     }
 
+    /// The program that holds memory until it is told to end, as [`Machine::torture`].
+    pub fn hold(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "hold", &[self.program("hold.c")])
+    }
+
     /// The small process beside a large one, as [`Machine::torture`].
     pub fn beside(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();

@@ -94,9 +94,9 @@ fn limits_of_a_process_do_not_keep_it_from_being_managed() {
     }
 }
 
-/// It ends before anybody looks for processes that never called.
+/// It needs no agent, for memory is plenty.
 #[test]
-fn a_short_program_that_loads_no_agent_is_counted_and_named() {
+fn a_short_program_that_loads_no_agent_runs_as_ever() {
     let Some(machine) = Machine::ready() else {
         return;
     };
@@ -109,11 +109,10 @@ fn a_short_program_that_loads_no_agent_is_counted_and_named() {
         .arg("--version")
         .budget(BUDGET)
         .run();
-    outcome.expect_success().expect_one_line_of_error();
-    let start = "pleat: ldconfig ran unmanaged: a static";
-    assert!(outcome.stderr.starts_with(start), "{}", outcome.describe());
+    outcome.expect_success();
+    assert_eq!(outcome.stderr, "", "{}", outcome.describe());
     let unmanaged = &outcome.stats()["report"]["pager"]["unmanaged_processes"];
-    assert_eq!(unmanaged.as_u64(), Some(1), "{}", outcome.describe());
+    assert_eq!(unmanaged.as_u64(), Some(0), "{}", outcome.describe());
 }
 
 /// The loader of a 32-bit program would say that it cannot load the agent. What it executes in its turn has none.

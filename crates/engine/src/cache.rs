@@ -103,19 +103,23 @@ pub struct Parts {
     pub victims: Victims,
 }
 
+/// Most bytes of pages just read from the swap file.
+fn landing_max(budget_bytes: u64, cluster_bytes: u32) -> u64 {
+    let part = (budget_bytes / LANDING_PART).min(LANDING_MOST);
+    part.max(2 * u64::from(cluster_bytes))
+}
+
 impl Cache {
     pub(crate) fn new(settings: &Settings, parts: Parts) -> Cache {
         let swap = settings.swap.map(Swap::new);
         let cluster = swap.as_ref().map_or(0, |swap| swap.settings.cluster_bytes);
-        let landing_max = (settings.budget_bytes / LANDING_PART).min(LANDING_MOST);
-        let landing_max = landing_max.max(2 * u64::from(cluster));
         let mut cache = Cache {
             bodies: Bodies::default(),
             order: Order::new(),
             layout: parts.layout,
             owners: Vec::new(),
             swap,
-            landing: Landing::new(landing_max, cluster),
+            landing: Landing::new(landing_max(settings.budget_bytes, cluster), cluster),
             sizing: parts.sizing,
             admission: parts.admission,
             write_out: settings.write_out,
@@ -139,6 +143,44 @@ impl Cache {
         };
         cache.account();
         cache
+    }
+
+    /// From now on the budget is this. What the cache has beyond the part of it that it may take is owed.
+    pub(crate) fn set_budget(&mut self, budget_bytes: u64) {
+        self.budget_bytes = budget_bytes;
+        let cluster = self.swap.as_ref();
+        let cluster = cluster.map_or(0, |swap| swap.settings.cluster_bytes);
+        self.landing.set_max(landing_max(budget_bytes, cluster));
+        self.ghosts.set_most(budget_bytes / PAGE_SIZE as u64);
+        self.limit_bytes = None;
+        let over = self.cache_bytes().saturating_sub(self.most_bytes());
+        let over = over.saturating_sub(self.debt.total());
+        if over > 0 && self.can_shrink() {
+            self.owe(Why::Whole, over);
+            self.debt.cap(self.payload_bytes());
+            self.pay_with_clean_pages();
+        }
+    }
+
+    /// The cache never takes more, whatever the policy says.
+    fn most_bytes(&self) -> u64 {
+        self.budget_bytes - self.budget_bytes / LEAST_OUTSIDE
+    }
+
+    /// What folding leaves of a page, in the mean.
+    pub(crate) fn folded_bytes(&self) -> u64 {
+        self.folded_mean_16ths / 16
+    }
+
+    /// How much more the swap file may hold, 0 where it takes nothing; `None`: as much as the disk does.
+    pub(crate) fn swap_left_bytes(&self) -> Option<u64> {
+        match self.swap.as_ref() {
+            Some(swap) if self.can_write() => {
+                let most = swap.settings.max_bytes?;
+                Some(most.saturating_sub(swap.live_bytes()))
+            }
+            _ => Some(0),
+        }
     }
 
     pub(crate) fn next_stamp(&mut self) -> u64 {
@@ -297,7 +339,7 @@ impl Cache {
     /// the frame stays.
     fn store_growing(&mut self, bytes: &[u8]) -> Result<Handle, CacheFull> {
         let view = self.view();
-        let leaves_room = view.cache_bytes < self.budget_bytes - self.budget_bytes / LEAST_OUTSIDE;
+        let leaves_room = view.cache_bytes < self.most_bytes();
         let may_grow = !self.can_shrink() || self.sizing.may_grow(&view);
         let granted = may_grow && (leaves_room || !self.can_shrink());
         let Ok(handle) = self.layout.insert(bytes, Growth::Allowed) else {

@@ -195,6 +195,15 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Page contents that are away now, wherever they are.
+    pub fn contents_away(&self) -> u64 {
+        self.staged_pages
+            + self.stored_pages
+            + self.writing_pages
+            + self.disk_pages
+            + self.same_pages
+    }
+
     /// Pages that left the compressed cache against the sizing policy's word, for whatever reason.
     pub fn forced_pages(&self) -> u64 {
         self.forced_starved_pages + self.forced_overdrawn_pages + self.forced_whole_pages

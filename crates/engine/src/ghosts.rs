@@ -26,6 +26,11 @@ impl Ghosts {
         }
     }
 
+    /// From now on so many at most; those that are too many go with the next that comes.
+    pub(crate) fn set_most(&mut self, most: u64) {
+        self.most = most.max(64) as usize;
+    }
+
     /// A page is no longer in memory. `left_at` is counted in `away` from before, and is no more where the page
     /// cannot be remembered.
     pub(crate) fn add(&mut self, home: Home, left_at: u64, away: &mut Distances) {

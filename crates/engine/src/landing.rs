@@ -120,6 +120,14 @@ impl Landing {
         }
     }
 
+    /// From now on no more than so many bytes.
+    pub(crate) fn set_max(&mut self, max_bytes: u64) {
+        self.max_bytes = max_bytes;
+        while self.bytes > max_bytes && self.oldest_first.len() > 1 {
+            self.drop_oldest();
+        }
+    }
+
     fn drop_oldest(&mut self) {
         let Some((body, stamp)) = self.oldest_first.pop_front() else {
             return;

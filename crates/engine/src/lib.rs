@@ -163,6 +163,38 @@ impl Engine {
         }
     }
 
+    /// From now on there is so much memory. What is above it goes as fast as what was asked for does; the swap file stays
+    /// divided as it is. Of the compressed cache no more is kept than the room that its layout was made for.
+    ///
+    /// # Panics
+    /// When more is kept free for growth than is kept free at all.
+    pub fn set_budget(&mut self, budget_bytes: u64, reserve_bytes: u64, floor_bytes: u64) {
+        assert!(
+            floor_bytes <= reserve_bytes,
+            "the floor is part of the reserve"
+        );
+        self.settings.budget_bytes = budget_bytes;
+        self.settings.reserve_bytes = reserve_bytes;
+        self.settings.floor_bytes = floor_bytes;
+        self.floor_bytes = self.floor_bytes.min(floor_bytes);
+        self.starved = false;
+        self.cache.set_budget(budget_bytes);
+        self.forget_dropped();
+    }
+
+    /// What would be left in memory if everything were compressed that can be, as far as folding has told until now, with so
+    /// many bytes that are not known here yet; what fits into the swap file is not counted. An estimate.
+    pub fn least_kept_bytes(&self, unknown_bytes: u64) -> u64 {
+        let cache = &self.cache;
+        let pages = self.pages.present() + cache.bodies.counts().staged;
+        let to_come = (pages + unknown_bytes / PAGE_SIZE as u64) * cache.folded_bytes();
+        let all = to_come + cache.cache_bytes();
+        match cache.swap_left_bytes() {
+            Some(left) => all.saturating_sub(left),
+            None => 0,
+        }
+    }
+
     /// Job and supervisor together use that much memory at this moment.
     pub fn measured(&mut self, total_bytes: u64) {
         self.foreign_bytes = total_bytes as i64 - self.tracked_bytes() as i64;

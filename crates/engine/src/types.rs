@@ -4,7 +4,7 @@
 
 use pleat_types::{CodecId, StagingSlot};
 
-/// How an engine is set up; nothing here changes afterwards.
+/// How an engine is set up; afterwards only the budget changes, with what is kept free of it ([`crate::Engine::set_budget`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Memory the job and its supervisor may use together.

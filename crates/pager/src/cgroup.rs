@@ -68,6 +68,20 @@ impl Gauge {
         Some(gauge)
     }
 
+    /// The gauge for another budget, of a job that uses so much now: as it was where the same limit is still close.
+    pub fn follow(before: Option<Gauge>, budget_bytes: u64, used_bytes: u64) -> Option<Gauge> {
+        let limit = CloseLimit::find(budget_bytes)?;
+        if let Some(gauge) = before.filter(|gauge| gauge.limit.bytes == limit.bytes) {
+            return Some(gauge);
+        }
+        let mut gauge = Gauge {
+            limit,
+            others_bytes: 0,
+        };
+        gauge.others_bytes = gauge.counted()?.saturating_sub(used_bytes);
+        Some(gauge)
+    }
+
     /// The limit.
     pub fn limit_bytes(&self) -> u64 {
         self.limit.bytes

@@ -1,10 +1,9 @@
 //! A job from start to end: everything is set up here, then the supervisor runs.
 
+use crate::budget::{largest_later, Budget, BUDGET_MIN};
 use crate::companion::{dismiss, Companion};
-use crate::headroom::{floor_bytes, reserve_bytes};
 use crate::lookout::Lookout;
 use crate::own_group::{OwnCgroup, OwnGroup};
-use crate::page_cache::page_cache_room;
 use crate::pool::Pool;
 use crate::profile::{Profile, ProfileReport};
 use crate::program::program_command;
@@ -31,9 +30,6 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
-
-/// What the supervisor itself needs before the program has a single page.
-const BUDGET_MIN: u64 = 16 << 20;
 
 /// What to run, and how.
 pub struct Job {
@@ -71,6 +67,23 @@ pub struct Job {
     pub live: Option<fn(&Live)>,
     /// No warnings.
     pub quiet: bool,
+    /// Under what name others find the job, and what they are told; `None`: there is no control socket.
+    pub known: Option<Known>,
+}
+
+/// Makes JSON of the counters as they stand, and of the profile if there is one.
+pub type StatsOf = dyn Fn(&Report, Option<&ProfileReport>) -> serde_json::Value;
+
+/// How others know a job.
+pub struct Known {
+    /// Its name, which others may have, too.
+    pub name: String,
+    /// The supervisor of the job around this one, if there is one.
+    pub inside_pid: Option<i32>,
+    /// All that there is to say.
+    pub stats: Box<StatsOf>,
+    /// Whether it is said when there can be no socket.
+    pub is_told: bool,
 }
 
 /// A swap file.
@@ -265,13 +278,9 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
             }
             Err(error) => Some(error),
         };
-        let engine = shared.engine().counters();
-        let wall = start.elapsed().as_micros() as u64;
-        let mut report = Report::new(wall, shared.meters.read(), engine);
-        report.budget_bytes = job.budget_bytes;
         Ok(Outcome {
             ending,
-            report,
+            report: supervisor.report(),
             profile: shared.profile.as_ref().map(|profile| profile.report()),
             record_error,
         })
@@ -318,8 +327,9 @@ fn start_job(
     let (name, listener) = listen(own_group)?;
     signals::adopt_orphans().map_err(other("adopt the job's orphans"))?;
     let swap = job.swap.as_ref().map(SwapStore::open).transpose()?;
+    let (engine, budget_max_bytes) = make_engine(job, swap.as_ref())?;
     let parts = shared::Parts {
-        engine: make_engine(job, swap.as_ref())?,
+        engine,
         swap,
         codec: job.codec.clone(),
         recorder: start_recorder(job)?,
@@ -350,16 +360,18 @@ fn start_job(
         program,
         grant,
         socket: name,
+        budget_max_bytes,
     })
 }
 
-fn make_engine(job: &Job, store: Option<&SwapStore>) -> Result<Engine, RunError> {
-    let reserve = reserve_bytes(job.budget_bytes);
+/// The engine, and the largest budget that it can be given later.
+fn make_engine(job: &Job, store: Option<&SwapStore>) -> Result<(Engine, u64), RunError> {
+    let budget = Budget::of(job.budget_bytes);
     let swap_max = job.swap.as_ref().and_then(|swap| swap.max_bytes);
     let settings = Settings {
-        budget_bytes: job.budget_bytes - page_cache_room(job.budget_bytes),
-        reserve_bytes: reserve,
-        floor_bytes: floor_bytes(job.budget_bytes),
+        budget_bytes: budget.engine_bytes(),
+        reserve_bytes: budget.reserve_bytes,
+        floor_bytes: budget.floor_bytes,
         run_max: job.run_max(),
         swap: store.map(|store| {
             let overhead_bytes = store.seal.overhead_bytes();
@@ -378,11 +390,16 @@ fn make_engine(job: &Job, store: Option<&SwapStore>) -> Result<Engine, RunError>
     if job.record.is_some() {
         preset.victims = Victims::Fifo;
     }
-    let parts = preset.parts(job.budget_bytes);
+    // Where addresses are limited there are only as many as this budget needs.
+    let largest = largest_later(job.budget_bytes);
+    let (largest, parts) = match preset.parts(largest) {
+        Ok(parts) => (largest, Ok(parts)),
+        Err(_) => (job.budget_bytes, preset.parts(job.budget_bytes)),
+    };
     let mut engine = Engine::new(settings, parts.map_err(RunError::Other)?);
     let pages = |record: &Record| record.resident_max_bytes / PAGE_SIZE as u64;
     engine.limit_resident(job.record.as_ref().map(pages));
-    Ok(engine)
+    Ok((engine, largest))
 }
 
 fn start_recorder(job: &Job) -> Result<Option<Recorder>, RunError> {

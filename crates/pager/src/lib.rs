@@ -9,6 +9,7 @@
 //!   moves the oldest to the swap file (`store`); `reclaim` chooses what goes next;
 //! - reading threads (`files`) read what programs have mapped and is not in the page cache;
 //! - `standins` has shared memory in the place of files that programs map to read, and a thread of its own;
+//! - `control` is the socket on which others ask how the job stands, and change its budget;
 //! - `own_group` is the job's own memory cgroup, where it can have one, and its limit;
 //! - `record` writes a trace of the job's faults, `profile` tells where their time goes, if asked to.
 //!
@@ -17,10 +18,12 @@
 //! ([`run_beside`]), whose budget it shares.
 #![forbid(unsafe_op_in_unsafe_fn)]
 
+mod budget;
 mod census;
 mod cgroup;
 mod collect;
 mod companion;
+pub mod control;
 mod crowd;
 mod ends;
 mod engine_lock;
@@ -60,12 +63,15 @@ mod unshared;
 mod vigil;
 mod write;
 
+pub use budget::BUDGET_MIN;
 pub use cgroup::Gauge;
 pub use companion::Companion;
 pub use ends::Failure;
 pub use fold::check;
 pub use folds::FoldJob;
-pub use job::{run, run_beside, Ending, Job, Outcome, Place, Record, RunError, Swap};
+pub use job::{
+    run, run_beside, Ending, Job, Known, Outcome, Place, Record, RunError, StatsOf, Swap,
+};
 pub use meters::{Meter, Reading};
 pub use own_group::{try_own_cgroup, OwnCgroup};
 pub use pleat_backing::Protection;
@@ -73,6 +79,7 @@ pub use pool::Pool;
 pub use profile::{
     EvictionParts, EvictionProfile, FaultParts, FaultProfile, Figures, Profile, ProfileReport,
 };
+pub use program::INSIDE_VARIABLE;
 pub use reclaim::kick;
 pub use report::{Hits, Live, Report};
 pub use rings::{Slots, RING_FRAMES_MAX};

@@ -180,6 +180,11 @@ impl LoadControl {
         }
     }
 
+    /// From now on the job has a budget of so many pages.
+    pub fn set_budget(&mut self, budget_pages: u64) {
+        self.budget_pages = budget_pages;
+    }
+
     /// Nobody rests for a while.
     pub fn pause(&mut self, now: Instant) {
         for member in &mut self.members {

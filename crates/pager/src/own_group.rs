@@ -6,9 +6,14 @@
 //! may wait is needed to get memory free: an agent, a fork, page tables. When all is given and nothing has got free
 //! for long, the OOM killer is put back in its office, and the situation named.
 
+mod resize;
+mod steps;
+
 use crate::cgroup::CloseLimit;
 use pleat_sys::job_group::{file_bytes, number, JobGroup, Version};
+use resize::Resize;
 use std::time::{Duration, Instant};
+use steps::{Step, Steps};
 
 /// What is kept back of the surrounding limit: a part of the budget, one in so many, within these limits. The supervisor may
 /// grow by it between two looks, and it is what can be given to those who wait.
@@ -35,11 +40,6 @@ const HARD_SLACK_PART: u64 = 50;
 const MOVED_MIN: u64 = 64 << 10;
 /// So near to its limit a group is looked at more closely.
 const NEAR: u64 = 8 << 20;
-/// Who has waited so long, while nothing was taken away, is given another step.
-const STEP_EVERY: Duration = Duration::from_millis(10);
-const STEP_BYTES: u64 = 64 << 10;
-/// Steps that nobody needed any more for so long are taken back.
-const STEPS_FOR: Duration = Duration::from_secs(1);
 /// Nothing gets free any more when somebody has waited so long at the last step, and nothing was taken away.
 const HELPLESS: Duration = Duration::from_secs(5);
 /// The same where no process can be managed.
@@ -95,6 +95,10 @@ pub struct OwnGroup {
     /// The limit now; `None`: none was set.
     limit_bytes: Option<u64>,
     steps: Steps,
+    /// The budget is becoming smaller.
+    resize: Resize,
+    /// What the supervisor used at the last look, and how many processes there were.
+    last: (u64, usize),
     /// v2: how often somebody was slowed, at the last look.
     times_slowed: u64,
     /// Nothing else helped: the kernel kills, at this limit if it is firm, else at the one around.
@@ -151,6 +155,8 @@ impl OwnGroup {
             is_hard,
             limit_bytes: None,
             steps: Steps::default(),
+            resize: Resize::default(),
+            last: (0, 1),
             times_slowed: 0,
             kills: false,
         };
@@ -219,6 +225,8 @@ impl OwnGroup {
         processes: usize,
         taken: impl FnOnce() -> Option<u64>,
     ) -> Strait {
+        self.last = (own_bytes, processes);
+        self.go_on_resizing();
         if !self.has_limit() {
             return Strait::None;
         }
@@ -305,7 +313,8 @@ impl OwnGroup {
         let others = others.min(self.budget_bytes / PROCESSES_PART);
         let to_come = SUPERVISOR_BYTES + self.budget_bytes / SUPERVISOR_PART + others;
         let kept = kept + to_come.saturating_sub(own_bytes);
-        let limit = next_limit(self.limit_bytes, end.saturating_sub(kept), used);
+        let (now, in_use) = self.limit_and_use(used);
+        let limit = next_limit(now, end.saturating_sub(kept), in_use);
         let is_moved = self
             .limit_bytes
             .is_none_or(|now| now.abs_diff(limit) >= MOVED_MIN);
@@ -317,13 +326,14 @@ impl OwnGroup {
             Version::V2 => {
                 let slowed = limit - limit / SLOWED_FROM_PART;
                 let killed = if self.is_hard {
-                    self.group.kill_from(end)
+                    self.group.kill_from(self.end_now(end, in_use))
                 } else {
                     Ok(())
                 };
                 killed.and_then(|()| self.group.limit(slowed))
             }
         };
+        self.note_set(set.is_ok(), limit <= end.saturating_sub(kept));
         if set.is_ok() {
             self.limit_bytes = Some(limit);
         }
@@ -368,99 +378,9 @@ fn kept_back(budget_bytes: u64) -> u64 {
     (budget_bytes / KEPT_BACK_PART).clamp(KEPT_BACK_MIN, KEPT_BACK_MAX)
 }
 
-/// What is given of what was kept back, while somebody waits.
-#[derive(Debug, Default)]
-struct Steps {
-    given_bytes: u64,
-    /// Since when somebody waits though nothing was taken away, and how much had been by then.
-    since: Option<(Instant, u64)>,
-    /// The last step.
-    stepped: Option<Instant>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Step {
-    Stay,
-    Further,
-    GiveUp,
-}
-
-impl Steps {
-    /// Somebody waits, and so much was taken away until now.
-    fn note(&mut self, now: Instant, taken: u64, most_bytes: u64, patience: Duration) -> Step {
-        let (since, before) = *self.since.get_or_insert((now, taken));
-        if before != taken {
-            self.since = Some((now, taken));
-            return Step::Stay;
-        }
-        let last = self.stepped.map_or(since, |at| at.max(since));
-        if now - last >= STEP_EVERY && self.given_bytes < most_bytes {
-            self.given_bytes = (self.given_bytes + STEP_BYTES).min(most_bytes);
-            self.stepped = Some(now);
-            return Step::Further;
-        }
-        match now - last >= patience {
-            true => Step::GiveUp,
-            false => Step::Stay,
-        }
-    }
-
-    /// Nobody waits. Whether it has been so for a while.
-    fn calm(&mut self, now: Instant) -> bool {
-        self.since = None;
-        let is_over = self.stepped.is_none_or(|at| now - at >= STEPS_FOR);
-        if is_over {
-            *self = Steps::default();
-        }
-        is_over
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MOST: u64 = 3 * STEP_BYTES;
-
-    /// Notes every 5 ms, with what was taken by then; what they came to.
-    fn noted(steps: &mut Steps, start: Instant, taken: &[u64]) -> Vec<Step> {
-        let times = (0u32..).map(|nth| start + Duration::from_millis(5) * nth);
-        times
-            .zip(taken)
-            .map(|(now, taken)| steps.note(now, *taken, MOST, HELPLESS))
-            .collect()
-    }
-
-    #[test]
-    fn who_waits_in_vain_is_given_a_step_at_a_time_and_no_more_than_there_is() {
-        let (mut steps, start) = (Steps::default(), Instant::now());
-        let came = noted(&mut steps, start, &[7; 12]);
-        let further = came.iter().filter(|step| **step == Step::Further).count();
-        assert_eq!((further, steps.given_bytes), (3, MOST));
-        assert!(!came.contains(&Step::GiveUp));
-        let late = start + Duration::from_millis(60) + HELPLESS;
-        assert_eq!(steps.note(late, 7, MOST, HELPLESS), Step::GiveUp);
-    }
-
-    #[test]
-    fn as_long_as_pages_are_taken_nothing_is_given_and_nobody_gives_up() {
-        let (mut steps, start) = (Steps::default(), Instant::now());
-        let taken: Vec<u64> = (0..2000).collect();
-        let came = noted(&mut steps, start, &taken);
-        assert!(came.iter().all(|step| *step == Step::Stay));
-        assert_eq!(steps.given_bytes, 0);
-    }
-
-    #[test]
-    fn what_was_given_is_taken_back_when_nobody_has_waited_for_a_second() {
-        let (mut steps, start) = (Steps::default(), Instant::now());
-        noted(&mut steps, start, &[7; 4]);
-        assert!(steps.given_bytes > 0);
-        steps.calm(start + Duration::from_millis(500));
-        assert!(steps.given_bytes > 0);
-        steps.calm(start + Duration::from_millis(1100));
-        assert_eq!(steps.given_bytes, 0);
-    }
 
     #[test]
     fn a_limit_falls_to_what_is_in_use_at_most_and_does_not_creep_up_with_it() {

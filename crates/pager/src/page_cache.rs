@@ -107,6 +107,13 @@ impl CacheRoom {
         }
     }
 
+    /// The room is another from now on, as the budget is. What is lent or had beyond it stays, as far as it can.
+    pub fn resize(&mut self, room_bytes: u64) {
+        self.room_bytes = room_bytes;
+        self.lent_bytes = self.lent_bytes.min(room_bytes - room_bytes / KEEP_PART);
+        self.extra_bytes = self.extra_bytes.min(room_bytes * EXTRA_ROOMS);
+    }
+
     /// Bytes of it that the job may use. `files` is asked now and then; a group that cannot tell lends nothing.
     pub fn lend(
         &mut self,

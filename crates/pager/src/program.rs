@@ -17,6 +17,9 @@ use std::process::Command;
 const SANITIZER_VARIABLE: &str = "ASAN_OPTIONS";
 const SANITIZER_OPTION: &str = "verify_asan_link_order=0";
 
+/// Set for a supervisor that runs as a process of another job: the socket of that one.
+pub const INSIDE_VARIABLE: &str = "PLEAT_INSIDE";
+
 /// The user's options, whose own word counts more, with that one.
 fn with_option(given: Option<OsString>) -> OsString {
     let mut options = OsString::from(SANITIZER_OPTION);
@@ -56,6 +59,7 @@ pub(crate) fn program_command(
         )
         .env(pleat_wire::SOCKET_VARIABLE, socket)
         .env_remove(pleat_wire::DEVICES_VARIABLE)
+        .env_remove(INSIDE_VARIABLE)
         .env(pleat_wire::ASK_FROM_VARIABLE, settings(job, is_eager));
     if !companions.is_empty() {
         let devices = companions.iter().map(|one| one.device().to_string());

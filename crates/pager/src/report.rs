@@ -41,8 +41,10 @@ pub struct Hits {
 pub struct Report {
     /// Microseconds from start to end.
     pub wall_us: u64,
-    /// Bytes of the budget.
+    /// Bytes of the budget, the last if it was changed.
     pub budget_bytes: u64,
+    /// How often the budget was changed while the job ran.
+    pub budget_changes: u64,
     /// Most bytes in use at once.
     pub peak_bytes: u64,
     /// Pages taken away and folded.
@@ -72,6 +74,7 @@ impl Report {
         Report {
             wall_us,
             budget_bytes: engine.budget_bytes,
+            budget_changes: 0,
             peak_bytes: pager.peak_bytes,
             pages_folded: engine.taken_pages,
             compression_ratio: ratio,

@@ -13,6 +13,7 @@ pub mod job_group;
 pub mod keeper;
 pub mod lease;
 pub mod limits;
+pub mod local;
 pub mod memory_file;
 pub mod oom_score;
 pub mod pidfd;

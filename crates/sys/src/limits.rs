@@ -48,10 +48,18 @@ pub fn mem_available_bytes() -> io::Result<u64> {
     })
 }
 
+/// Memory that the machine has, in bytes (MemTotal); `None` where the kernel does not say.
+pub fn mem_total_bytes() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    parse_meminfo(&text, "MemTotal:")
+}
+
 fn parse_mem_available(meminfo: &str) -> Option<u64> {
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    parse_meminfo(meminfo, "MemAvailable:")
+}
+
+fn parse_meminfo(meminfo: &str, name: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     kib.checked_mul(1024)
 }

@@ -71,8 +71,22 @@ impl Signals {
 
 /// Lets `command` start its program with the signal mask of before [`Signals::collect`].
 pub fn exec_with_mask_of(command: &mut std::process::Command, signals: &Signals) {
+    set_mask_of(command, signals.before);
+}
+
+/// Lets `command` execute its program with the signal mask of this thread, as it is now: by itself it would clear it.
+pub fn exec_with_own_mask(command: &mut std::process::Command) {
+    // SAFETY: all zeros is a valid set, and with none to set the call only writes to it.
+    let own = unsafe {
+        let mut own: libc::sigset_t = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut own);
+        own
+    };
+    set_mask_of(command, own);
+}
+
+fn set_mask_of(command: &mut std::process::Command, before: libc::sigset_t) {
     use std::os::unix::process::CommandExt;
-    let before = signals.before;
     let restore = move || {
         // SAFETY: the set was filled by pthread_sigmask, and the call is async-signal-safe.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };

@@ -113,6 +113,7 @@ fn job(args: &Args, faulty: Arc<Faulty>) -> Result<Job, RunError> {
         helper: None,
         live: None,
         quiet: false,
+        known: None,
     })
 }
 

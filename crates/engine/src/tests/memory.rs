@@ -27,6 +27,36 @@ fn free_memory_is_the_budget_less_everything_in_use() {
 }
 
 #[test]
+fn a_smaller_budget_takes_pages_and_has_the_cache_give_what_it_may_not_have_any_more() {
+    let mut script = script();
+    script.store(64, 2048);
+    script.fill(70, 10);
+    assert_eq!(script.engine.frames_wanted(), 0);
+    script.engine.set_budget(32 * 4096, 4 * 4096, 0);
+    // 32 frames of compressed cache and 10 pages; the cache may have 31.
+    assert_eq!(script.engine.free_bytes(), -10 * PAGE);
+    assert!(script.engine.frames_wanted() > 0 && script.engine.write_wanted());
+    assert_eq!(script.engine.counters().owed_bytes, 4096);
+    script.engine.set_budget(100 * 4096, 4 * 4096, 0);
+    assert_eq!(script.engine.free_bytes(), 58 * PAGE);
+    assert_eq!(script.engine.frames_wanted(), 0);
+}
+
+#[test]
+fn what_would_be_left_in_memory_is_what_the_swap_file_does_not_take() {
+    let without = |swap| Script::new(Settings { swap, ..settings() }, "castro03");
+    let mut script = without(None);
+    script.store(8, 2048);
+    script.fill(20, 10);
+    // 4 frames, and 10 pages that become what pages were in the mean until now.
+    let least = script.engine.least_kept_bytes(0);
+    assert!((4 + 4..4 + 6).contains(&(least / 4096)), "{least}");
+    let mut script = without(settings().swap);
+    script.store(8, 2048);
+    assert_eq!(script.engine.least_kept_bytes(0), 0);
+}
+
+#[test]
 fn nothing_is_taken_while_the_reserve_is_free() {
     let mut script = script();
     script.engine.measured(96 * 4096);

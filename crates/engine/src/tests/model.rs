@@ -113,6 +113,10 @@ pub(super) enum Step {
     Measured {
         pages: u64,
     },
+    /// The budget is changed, up or down.
+    Budget {
+        pages: u64,
+    },
 }
 
 pub(super) fn step() -> impl Strategy<Value = Step> {
@@ -157,6 +161,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => Just(Punch),
         1 => Just(ResumeWrites),
         1 => (0..40u64).prop_map(|pages| Measured { pages }),
+        1 => (8..200u64).prop_map(|pages| Budget { pages }),
     ]
 }
 
@@ -274,6 +279,7 @@ pub(super) fn apply(world: &mut World, step: Step) {
         Step::Punch => world.punch(),
         Step::ResumeWrites => world.engine.resume_writes(),
         Step::Measured { pages } => world.engine.measured(pages * 4096),
+        Step::Budget { pages } => world.engine.set_budget(pages * 4096, 4 * 4096, 0),
     }
 }
 

@@ -86,7 +86,7 @@ fn nobody_rests_without_need() {
     };
     for mut job in [all_fit, few_wait, as_many_as_cpus, sleeping] {
         job.looks_for(20);
-        assert_eq!(job.resting(), []);
+        assert_eq!(job.resting(), [0; 0]);
     }
 }
 
@@ -148,7 +148,7 @@ fn no_cpu_is_idle_because_somebody_rests() {
     assert_eq!(job.resting(), [3]);
     job.wants[1] = (0.0, 0.0);
     (0..5).for_each(|_| job.look());
-    assert_eq!(job.resting(), []);
+    assert_eq!(job.resting(), [0; 0]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn all_who_run_sleep_at_once() {
     job.looks_for(3);
     (job.wants[0], job.wants[1]) = ((0.0, 0.0), (0.0, 0.0));
     (0..5).for_each(|_| job.look());
-    assert_eq!(job.resting(), []);
+    assert_eq!(job.resting(), [0; 0]);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn who_has_ended_makes_room_at_once() {
         .keep(job.now, &[SpaceId(1), SpaceId(2), SpaceId(3)]);
     assert_eq!(job.resting(), [3]);
     job.control.keep(job.now, &[]);
-    assert_eq!(job.resting(), []);
+    assert_eq!(job.resting(), [0; 0]);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn after_a_signal_nobody_rests_for_a_while() {
     job.control.pause(job.now);
     let until = job.now + PAUSE;
     while job.now + LOOK_EVERY < until {
-        assert_eq!(job.resting(), []);
+        assert_eq!(job.resting(), [0; 0]);
         job.look();
     }
     job.looks_for(2);
@@ -217,5 +217,5 @@ fn once_all_fits_nobody_rests_any_more() {
     job.looks_for(3);
     job.known_pages = BUDGET_PAGES / 2;
     job.look();
-    assert_eq!(job.resting(), []);
+    assert_eq!(job.resting(), [0; 0]);
 }

@@ -15,7 +15,7 @@ impl Supervisor<'_> {
     pub(super) fn note_ease(&mut self, free: i64) {
         let was = self.is_at_ease;
         // A recording wants to see every first touch.
-        self.is_at_ease = !self.is_recording() && is_at_ease(self.job.budget_bytes, free, was);
+        self.is_at_ease = !self.is_recording() && is_at_ease(self.budget.bytes, free, was);
         if self.is_at_ease != was {
             let links = lock(&self.shared.links);
             links

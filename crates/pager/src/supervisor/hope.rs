@@ -81,7 +81,7 @@ impl Supervisor<'_> {
             },
         };
         self.shared.fail(Failure::DoesNotFit {
-            budget_mib: self.job.budget_bytes >> 20,
+            budget_mib: self.budget.bytes >> 20,
             remedy,
         });
     }
@@ -109,7 +109,7 @@ impl Supervisor<'_> {
         let stood = stands.since.elapsed();
         if stood > GIVEN_UP {
             return self.shared.fail(Failure::StandsStill {
-                budget_mib: self.job.budget_bytes >> 20,
+                budget_mib: self.budget.bytes >> 20,
             });
         }
         if stood < HOPELESS || std::mem::replace(&mut stands.is_told, true) {
@@ -133,14 +133,14 @@ impl Supervisor<'_> {
 
     /// Whether what cannot be folded has nearly all of the budget now.
     fn unfoldable_share_is_high(&self) -> bool {
-        let budget = self.job.budget_bytes;
+        let budget = self.budget.bytes;
         self.unfoldable_bytes >= budget - budget / LEFT_PART
     }
 
     /// Says once that what cannot be folded has nearly all of the budget, while the rest comes and goes so
     /// many times a second. Nothing is wrong then, and the job would get on so slowly that it seems to hang.
     fn tell_of_unfoldable(&mut self, faults_per_s: u64) {
-        let (budget, unfoldable) = (self.job.budget_bytes, self.unfoldable_bytes);
+        let (budget, unfoldable) = (self.budget.bytes, self.unfoldable_bytes);
         // With next to nothing left it need not come and go often: it may hardly get on at all.
         let is_rest_slow = faults_per_s >= THRASHING || self.overdraft_bytes > 0;
         if self.has_told_of_unfoldable || !is_rest_slow {

@@ -6,6 +6,7 @@
 //! done the process runs as it is, and is named; it is tried again from time to time, for what was in the way may be gone: a
 //! debugger, or the program that could not be traced.
 
+use super::inner::is_of_inner_job;
 use super::preparing::BEACON_LEN;
 use super::unmanaged::Obstacle;
 use super::Supervisor;
@@ -192,6 +193,9 @@ impl Supervisor<'_> {
         };
         if self.is_served(pid) {
             return;
+        }
+        if is_of_inner_job(pid) {
+            return self.note_failure(pid, InjectError::Declined, now);
         }
         let is_young = now.saturating_duration_since(process.since) < HELLO_WITHIN;
         let read = || Image::read(&self.job.agent).map(Arc::new);

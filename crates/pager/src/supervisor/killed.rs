@@ -44,6 +44,13 @@ impl OomKills {
         Some(kills)
     }
 
+    /// The budget is another, and with it a firm limit of the job's own.
+    pub(super) fn follow(&mut self, own_group: Option<&OwnGroup>) {
+        if let Some(hard) = own_group.and_then(OwnGroup::hard_limit) {
+            self.limit_bytes = Some(hard);
+        }
+    }
+
     fn of(file: PathBuf, limit_bytes: Option<u64>) -> Option<OomKills> {
         let before = count(&fs::read_to_string(&file).ok()?)?;
         Some(OomKills {
@@ -86,7 +93,7 @@ impl Supervisor<'_> {
             return;
         }
         let (budget, peak) = (
-            self.job.budget_bytes >> 20,
+            self.budget.bytes >> 20,
             self.shared.meters.peak_bytes.get() >> 20,
         );
         let who = if is_program {

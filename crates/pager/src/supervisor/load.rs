@@ -45,6 +45,10 @@ impl Load {
         }
     }
 
+    pub(super) fn set_budget(&mut self, budget_bytes: u64) {
+        self.control.set_budget(budget_bytes / PAGE_SIZE as u64);
+    }
+
     /// What a process has done since it was last looked at; `None` the first time.
     fn see(&mut self, took: Duration, id: SpaceId, now: Done) -> Option<Seen> {
         let took_ns = took.as_nanos() as f32;

@@ -177,7 +177,7 @@ impl Supervisor<'_> {
     /// Whether a process without pressure is to be managed for this mapping. Not where the kernel would not
     /// report its forks: it could not fork any more.
     fn is_worth_it(&self, asked: &Asked) -> bool {
-        let budget = self.job.budget_bytes;
+        let budget = self.budget.bytes;
         let is_needed = match asked.request.kind {
             MAP_MEMORY => self.census.mapped_bytes() > budget,
             _ => asked.request.len >= budget / LARGE_SHARE,

@@ -4,7 +4,6 @@ use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::Stage;
 use crate::cgroup::Gauge;
-use crate::headroom::{floor_bytes, reserve_bytes};
 use crate::page_cache::Prices;
 use crate::reclaim;
 use crate::record::Recorder;
@@ -62,11 +61,6 @@ const LENT_PART: u64 = 8;
 const STRAIN_PART: u64 = 2;
 /// After growth that nobody announced, this thread runs ahead of other load for so long.
 const AHEAD_FOR: Duration = Duration::from_millis(250);
-/// What can be folded has at least so much memory beside what is kept free, one part in so many of the budget, within
-/// these limits: with less a job stands still.
-const WORKING_SET_PART: u64 = 32;
-const WORKING_SET_MIN: u64 = 1 << 20;
-const WORKING_SET_MAX: u64 = 16 << 20;
 /// Mapped files count only as far as they leave this part of the budget, one in so many, to what can be folded. They are
 /// page cache, which the kernel drops where it is short of it; without them a server in a small budget, of which
 /// programs' text is a large part, has nothing left for its data.
@@ -86,7 +80,7 @@ impl Supervisor<'_> {
     /// Measures, acts, and says how long until the next look.
     pub(super) fn look_at_memory(&mut self) -> Duration {
         self.note_forks();
-        let budget = self.job.budget_bytes;
+        let budget = self.budget.bytes;
         let near = self.used_bytes > budget / 2;
         // Where processes share memory, what they use is known by a sample only; far from the budget it takes one to
         // tell a new peak.
@@ -108,7 +102,7 @@ impl Supervisor<'_> {
             group_files.note(files);
             Some(files)
         });
-        let room = self.job.budget_bytes - self.engine_budget;
+        let room = self.budget.cache_room_bytes;
         // Mapped files are page cache: they have its room first. What others are charged for needs none.
         let charged_files = reading.file_bytes.min(self.group_files.most_bytes());
         let files_room = room - lent.min(room) + self.cache_room.extra_bytes();
@@ -159,7 +153,7 @@ impl Supervisor<'_> {
             engine.expect_growth(growth);
             let unfoldable = foreign.max(0) as u64 + stuck_bytes;
             self.unfoldable_bytes = unfoldable.saturating_sub(self.lent_bytes);
-            self.overdraft_bytes = overdraft(budget, self.engine_budget, unfoldable, growth);
+            self.overdraft_bytes = self.budget.overdraft(unfoldable, growth);
             if let (Some(gauge), true) = (&self.gauge, unfoldable < budget) {
                 // It would be killed for it.
                 let most = gauge.limit_bytes().saturating_sub(budget + LIMIT_CLEARANCE);
@@ -257,7 +251,7 @@ impl Supervisor<'_> {
     /// added to what was in use is taken off: it is added again, and would grow from look to look.
     fn engine_used(&self) -> u64 {
         let free = self.shared.engine().free_bytes();
-        let taken = (self.engine_budget as i64 - free).max(0) as u64;
+        let taken = (self.budget.engine_bytes() as i64 - free).max(0) as u64;
         (taken + self.lent_bytes + self.overdraft_bytes).saturating_sub(self.left_to_others_bytes)
     }
 
@@ -265,10 +259,10 @@ impl Supervisor<'_> {
     fn manage_more(&mut self) {
         let (min, growth) = match self.is_recording() {
             true => (0, RESCAN_GROWTH_RECORDING),
-            false => (MANAGE_MIN, rescan_growth(self.job.budget_bytes)),
+            false => (MANAGE_MIN, rescan_growth(self.budget.bytes)),
         };
         self.inject_agents(min);
-        let (now, much) = (Instant::now(), self.job.budget_bytes / RESCAN_AGAIN_PART);
+        let (now, much) = (Instant::now(), self.budget.bytes / RESCAN_AGAIN_PART);
         let mut ready = Vec::new();
         let mut shut_in = Vec::new();
         let mut is_growing = false;
@@ -410,14 +404,6 @@ fn is_in_memory_of_parent(pid: i32) -> bool {
     procfs::status(pid).is_ok_and(|status| share_memory(pid, status.ppid))
 }
 
-/// How much the job may have beyond the budget where what cannot be folded leaves too little of it for the rest: that it
-/// goes on, slowly, is worth more than the last few megabytes.
-fn overdraft(budget: u64, engine_budget: u64, unfoldable: u64, growth: u64) -> u64 {
-    let kept_free = reserve_bytes(budget) - floor_bytes(budget) + growth;
-    let working_set = (budget / WORKING_SET_PART).clamp(WORKING_SET_MIN, WORKING_SET_MAX);
-    (unfoldable + kept_free + working_set).saturating_sub(engine_budget)
-}
-
 /// Bytes that may turn up without a fault before new mappings are looked for.
 fn rescan_growth(budget_bytes: u64) -> u64 {
     (budget_bytes / RESCAN_GROWTH_PART).clamp(RESCAN_GROWTH_MIN, RESCAN_GROWTH_MAX)
@@ -433,11 +419,5 @@ mod tests {
     fn mapped_files_leave_a_part_to_what_can_be_folded() {
         let share = |others| file_share(64 * MIB, others * MIB) / MIB;
         assert_eq!([10, 40, 48, 60].map(share), [38, 8, 0, 0]);
-    }
-
-    #[test]
-    fn what_can_be_folded_keeps_a_working_set_beside_what_cannot() {
-        let beyond = |unfoldable| overdraft(64 * MIB, 64 * MIB, unfoldable * MIB, MIB) / MIB;
-        assert_eq!([10, 60, 62, 66].map(beyond), [0, 0, 1, 5]);
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! It never waits for a single process: every conversation is a step per packet.
 
+mod budget;
 mod companions;
+mod control;
 mod conversations;
 mod ease;
 mod hope;
 mod injecting;
+mod inner;
 mod killed;
 mod last_threads;
 mod leftovers;
@@ -19,14 +22,16 @@ mod trust;
 mod unmanaged;
 pub(crate) mod users;
 
+use crate::budget::Budget;
 use crate::census::{Census, Stage};
 use crate::cgroup::Gauge;
 use crate::companion::Companion;
-use crate::headroom::{floor_bytes, Headroom};
+use crate::control::Control;
+use crate::headroom::Headroom;
 use crate::job::{Ending, Job};
 use crate::lookout::Lookout;
 use crate::own_group::OwnGroup;
-use crate::page_cache::{page_cache_room, CacheRoom, GroupFiles};
+use crate::page_cache::{CacheRoom, GroupFiles};
 use crate::report::Live;
 use crate::shared::{lock, Link, Shared};
 use crate::standins::StandIns;
@@ -45,7 +50,7 @@ use std::collections::HashSet;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trust::{Guest, Told};
 
 const LIVE_EVERY: Duration = Duration::from_millis(500);
@@ -64,6 +69,8 @@ pub struct Started {
     pub grant: Grant,
     /// By this name processes connect.
     pub socket: String,
+    /// The largest budget that the job can be given later, in bytes.
+    pub budget_max_bytes: u64,
 }
 
 /// What was there before the job.
@@ -97,8 +104,11 @@ pub struct Supervisor<'a> {
     census: Census,
     own_group: Option<OwnGroup>,
     gauge: Option<Gauge>,
-    /// The budget less what is left to the page cache.
-    engine_budget: u64,
+    /// The budget that holds now.
+    budget: Budget,
+    budget_max_bytes: u64,
+    /// How often it was changed.
+    budget_changes: u64,
     /// Connections that have not said hello.
     unnamed: Vec<Guest>,
     /// What has been said of who was turned away.
@@ -167,8 +177,20 @@ pub struct Supervisor<'a> {
     grant: Grant,
     /// Programs that were named because they cannot be managed, each with the reason.
     named: HashSet<String>,
+    /// Where others ask.
+    control: Option<Control>,
+    /// Somebody asks.
+    is_asked: bool,
+    /// When the job began, in seconds since 1970.
+    started_unix_s: u64,
     /// Connections to forked children that are served and have no agent: closed, they would take us for dead.
     kept: Vec<(i32, Channel)>,
+}
+
+/// Now, in seconds since 1970.
+fn unix_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 impl<'a> Supervisor<'a> {
@@ -180,6 +202,7 @@ impl<'a> Supervisor<'a> {
             program,
             grant,
             socket,
+            budget_max_bytes,
         } = started;
         let Ours {
             signals,
@@ -191,7 +214,7 @@ impl<'a> Supervisor<'a> {
         } = ours;
         let mut census = Census::new(&helpers);
         census.add(program, Stage::Silent, keeper);
-        let room = page_cache_room(job.budget_bytes);
+        let budget = Budget::of(job.budget_bytes);
         Supervisor {
             job,
             shared,
@@ -202,14 +225,16 @@ impl<'a> Supervisor<'a> {
             companions,
             helpers,
             census,
-            gauge: Gauge::open(job.budget_bytes),
-            engine_budget: job.budget_bytes - room,
-            cache_room: CacheRoom::new(room, start),
+            gauge: Gauge::open(budget.bytes),
+            cache_room: CacheRoom::new(budget.cache_room_bytes, start),
             group_files: GroupFiles::default(),
             load: job
                 .has_load_control()
-                .then(|| Load::new(job.budget_bytes, start)),
-            headroom: Headroom::new(job.budget_bytes, floor_bytes(job.budget_bytes), start),
+                .then(|| Load::new(budget.bytes, start)),
+            headroom: Headroom::new(budget.bytes, budget.floor_bytes, start),
+            budget,
+            budget_max_bytes,
+            budget_changes: 0,
             unnamed: Vec::new(),
             told: Told::default(),
             news_said: 0,
@@ -245,6 +270,9 @@ impl<'a> Supervisor<'a> {
             grant,
             named: HashSet::new(),
             kept: Vec::new(),
+            control: None,
+            is_asked: false,
+            started_unix_s: unix_s(),
         }
     }
 
@@ -263,6 +291,7 @@ impl<'a> Supervisor<'a> {
         // Else 64 threads that fill fresh memory are far over the budget before: it takes several wake-ups, each
         // behind all of them.
         hurry(0);
+        self.open_control();
         loop {
             let pause = self.look_at_memory();
             self.lookout.looked(self.ahead_since.map(|_| pause));
@@ -279,6 +308,7 @@ impl<'a> Supervisor<'a> {
             if is_called {
                 self.accept();
             }
+            self.hear_control();
             self.hear_unnamed();
             self.hear_processes();
             self.answer_file_requests();
@@ -329,7 +359,10 @@ impl<'a> Supervisor<'a> {
                     _ => None,
                 }),
         );
+        let control_at = fds.len();
+        fds.extend(self.control.iter().flat_map(Control::to_poll));
         wait(&mut fds, Some(pause));
+        self.is_asked = fds[control_at..].iter().any(|fd| fd.revents != 0);
         if fds[2].revents != 0 {
             self.shared.main_bell.hush();
         }
@@ -440,12 +473,8 @@ impl<'a> Supervisor<'a> {
         let counters = self.shared.engine().counters();
         live(&Live {
             used_bytes: self.used_bytes,
-            budget_bytes: self.job.budget_bytes,
-            pages_away: counters.staged_pages
-                + counters.stored_pages
-                + counters.writing_pages
-                + counters.disk_pages
-                + counters.same_pages,
+            budget_bytes: self.budget.bytes,
+            pages_away: counters.contents_away(),
             swap_bytes: counters.swap_used_bytes,
             faults: self.shared.meters.faults.get(),
             wall_us: self.start.elapsed().as_micros() as u64,

@@ -25,10 +25,10 @@ impl Supervisor<'_> {
                 self.shared.meters.limit_waits.add(1);
                 self.shared.meters.limit_steps.add(u64::from(is_step));
                 self.stay_ahead();
-                Some(self.job.budget_bytes + wanted_bytes)
+                Some(self.budget.bytes + wanted_bytes)
             }
             Strait::Helpless => {
-                let budget = self.job.budget_bytes >> 20;
+                let budget = self.budget.bytes >> 20;
                 self.warn(&format!(
                     "the job has waited for memory in vain, for nothing could be folded or written out: it does not fit into \
                      --memory {budget} MiB; the kernel may now kill its largest program: raise --memory, or the limit"

@@ -32,7 +32,7 @@ pub(super) const BEACON_LEN: u64 = ((1 + DOORBELLS) * PAGE) as u64;
 impl Supervisor<'_> {
     /// Sends a process that is ready for it what it needs to be managed: with `uffd`, which its fork made.
     pub(super) fn hand_over(&mut self, pid: i32, uffd: Option<Arc<dyn Userfault>>) {
-        let frames = ring_frames(self.job.budget_bytes);
+        let frames = ring_frames(self.budget.bytes);
         let (ring, memory) = match Ring::shared(frames) {
             Ok(made) => made,
             Err(error) => return self.unmanageable(pid, &Obstacle::Supervisor(error)),

@@ -35,6 +35,8 @@ pub struct Status {
     pub rss_shmem_bytes: u64,
     /// Page tables.
     pub page_table_bytes: u64,
+    /// What may be locked (mlock), whether it is there or not.
+    pub locked_bytes: u64,
 }
 
 /// Reads /proc/PID/status; a thread id serves too.
@@ -60,6 +62,7 @@ fn parse_status(text: &[u8]) -> Option<Status> {
         rss_file_bytes: bytes("RssFile")?,
         rss_shmem_bytes: bytes("RssShmem")?,
         page_table_bytes: bytes("VmPTE")?,
+        locked_bytes: bytes("VmLck")?,
     })
 }
 

@@ -1,0 +1,162 @@
+//! `pleat set`: changes the budget of a job that runs, and waits until that is so.
+
+use super::{ask, Found, Job, Mute, Outer};
+use crate::args::SetArgs;
+use crate::budget::MachineMemory;
+use crate::exit::{Exit, Stop};
+use crate::output::print;
+use crate::pager::control::{Request, Status};
+use crate::settings::resolve_budget;
+use crate::size::human;
+use pleat_sys::procfs;
+use std::time::{Duration, Instant};
+
+/// Between two looks at how far the job has come.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A chain of parents is followed no further.
+const PARENTS_MAX: usize = 1000;
+
+/// Changes it.
+pub fn set(raw: &SetArgs) -> Exit {
+    match try_set(raw) {
+        Ok(exit) => exit,
+        Err(stop) => Stop::exit(Err(stop)),
+    }
+}
+
+fn try_set(raw: &SetArgs) -> Result<Exit, Stop> {
+    let memory = MachineMemory::read().map_err(|error| Stop::failure(error.to_string()))?;
+    let budget = resolve_budget(Some(&raw.memory), &memory, &mut Vec::new())
+        .map_err(|error| Stop::mistake(error.to_string()))?;
+    let found = Found::all();
+    let job = choose(&found, &raw.job).inspect_err(|_| {
+        // It may be one of these.
+        found.silent.iter().for_each(|line| crate::say(line));
+    })?;
+    check_around(&found, job, budget.bytes)?;
+    let title = job.title();
+    let answer = ask(&job.place, job.status.pid, Request::Set(budget.bytes));
+    let answer = answer.map_err(|mute| match mute {
+        Mute::Gone => Stop::mistake(format!("{title} has just ended")),
+        Mute::Refused(why) => Stop::mistake(format!("{title}: {}", super::shown(&why))),
+        Mute::Silent(why) => {
+            Stop::failure(format!("{title} does not answer: {}", super::shown(&why)))
+        }
+    })?;
+    let before = answer["previous_budget_bytes"].as_u64().unwrap_or(0);
+    print(&format!(
+        "{title}: budget {} -> {}\n",
+        human(before),
+        human(budget.bytes)
+    ))?;
+    match raw.no_wait {
+        true => Ok(Exit::Program(0)),
+        false => wait(job, Duration::from_secs(raw.wait.into())),
+    }
+}
+
+/// Waits until the job is within its budget.
+fn wait(job: &Job, most: Duration) -> Result<Exit, Stop> {
+    let (start, title) = (Instant::now(), job.title());
+    loop {
+        let status = job.look();
+        let status = status.map_err(|why| {
+            Stop::failure(format!("{title} does not answer: {}", super::shown(&why)))
+        })?;
+        let Some(status) = status else {
+            print(&format!("{title}: has ended\n"))?;
+            return Ok(Exit::Program(0));
+        };
+        let is_late = start.elapsed() >= most;
+        if status.settled || is_late {
+            return reached(&title, &status, start.elapsed());
+        }
+        // Another process brings it about, and does not tell when.
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn reached(title: &str, status: &Status, took: Duration) -> Result<Exit, Stop> {
+    let text = format!(
+        "{title}: {} of {} in use after {:.1} s",
+        human(status.used_bytes),
+        human(status.budget_bytes),
+        took.as_secs_f32()
+    );
+    match status.settled {
+        true => print(&(text + "\n")).map(|()| Exit::Program(0)),
+        false => Err(Stop {
+            exit: Exit::Unfit,
+            message: format!(
+                "{text}; pleat goes on with it, unless its processes are stopped or lock their memory: look with \
+                 `pleat list`, or give more with `pleat set`"
+            ),
+        }),
+    }
+}
+
+/// The job that is meant by a name, or by the number of a process.
+fn choose<'a>(found: &'a Found, text: &str) -> Result<&'a Job, Stop> {
+    let all = "`pleat list` shows those there are";
+    let pid: Option<i32> = text.parse().ok();
+    if let Some(pid) = pid {
+        if let Some(job) = around(found, pid) {
+            return Ok(job);
+        }
+    }
+    let named: Vec<&Job> = found
+        .jobs
+        .iter()
+        .filter(|job| job.status.name == text)
+        .collect();
+    match (named[..].as_ref(), pid) {
+        ([job], _) => Ok(job),
+        ([], Some(pid)) => Err(Stop::mistake(format!(
+            "process {pid} is in no job that you may change: {all}"
+        ))),
+        ([], None) => Err(Stop::mistake(format!("no job is called '{text}': {all}"))),
+        (several, _) => {
+            let titles: Vec<String> = several.iter().map(|job| job.title()).collect();
+            Err(Stop::mistake(format!(
+                "several jobs are called '{text}': {}; give a process id instead",
+                titles.join(", ")
+            )))
+        }
+    }
+}
+
+/// The innermost job in which a process is: its supervisor is the process itself, or the nearest above it.
+fn around(found: &Found, pid: i32) -> Option<&Job> {
+    let mut at = pid;
+    for _ in 0..PARENTS_MAX {
+        if let Some(job) = found.jobs.iter().find(|job| job.status.pid == at) {
+            return Some(job);
+        }
+        at = procfs::status(at).ok()?.ppid;
+        if at <= 1 {
+            return None;
+        }
+    }
+    None
+}
+
+/// A job inside another has a share of that one's budget.
+fn check_around(found: &Found, job: &Job, bytes: u64) -> Result<(), Stop> {
+    let around = job.status.inside_pid;
+    let around = found
+        .jobs
+        .iter()
+        .find(|other| Some(other.status.pid) == around);
+    let Some(around) = around else { return Ok(()) };
+    let most = Outer::share_of(around.status.budget_bytes);
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(Stop::mistake(format!(
+        "{} is inside {}, whose budget is {}: give at most {}K, or raise that one first",
+        job.title(),
+        around.title(),
+        human(around.status.budget_bytes),
+        most >> 10
+    )))
+}
