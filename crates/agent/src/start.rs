@@ -127,20 +127,23 @@ fn note_settings(text: Option<&[u8]>) {
         ASK_FROM.store(bytes as usize, Ordering::Relaxed);
     }
     SUPERVISOR.store(next().unwrap_or(0) as i32, Ordering::Relaxed);
-    // Who traces this process already is the only one who can.
-    let is_eager = next().is_some_and(|word| word != 0) || is_traced();
+    let is_eager = next().is_some_and(|word| word != 0);
+    let is_eager = is_eager || is_closed_to_others(next().unwrap_or(0));
     IS_EAGER.store(is_eager, Ordering::Relaxed);
 }
 
-/// Whether a debugger, or a tracer of system calls, has this process.
-fn is_traced() -> bool {
-    const KEY: &[u8] = b"TracerPid:\t";
-    let mut text = [0u8; 1024];
+/// Whether no agent can be started in this process later: a debugger, or a tracer of system calls, has it, or it has filters of
+/// system calls that the supervisor has not, and that were there before this program.
+fn is_closed_to_others(known_filters: u64) -> bool {
+    let mut text = [0u8; 8192];
     let length = raw::read_file(c"/proc/self/status", &mut text);
     let text = &text[..length];
-    let mut lines = text.split(|&byte| byte == b'\n');
-    let tracer = lines.find_map(|line| line.strip_prefix(KEY));
-    tracer.is_some_and(|digits| number(digits) != 0)
+    let value = |key: &[u8]| {
+        let mut lines = text.split(|&byte| byte == b'\n');
+        let digits = lines.find_map(|line| line.strip_prefix(key));
+        digits.map_or(0, number)
+    };
+    value(b"TracerPid:\t") != 0 || value(b"Seccomp_filters:\t") > known_filters
 }
 
 /// Notes the socket's name, of [`NAME_MAX`] bytes at most.

@@ -3,6 +3,7 @@
 use crate::companion::Companion;
 use crate::job::{Job, RunError};
 use crate::supervisor::mappings::ask_from;
+use pleat_sys::procfs;
 use pleat_wire::elf;
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -75,7 +76,8 @@ pub(crate) fn program_command(
 /// What every process is to know ([`pleat_wire::ASK_FROM_VARIABLE`]).
 fn settings(job: &Job, is_eager: bool) -> String {
     let (bytes, own) = (ask_from(job.budget_bytes), std::process::id());
-    format!("{bytes},{own},{}", u8::from(is_eager))
+    let filters = procfs::seccomp_filters(own as i32);
+    format!("{bytes},{own},{},{filters}", u8::from(is_eager))
 }
 
 /// The working directory, where something is mounted over it: the program is to be in what is seen there.

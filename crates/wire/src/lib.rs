@@ -27,8 +27,9 @@ pub const DEVICES_VARIABLE: &str = "PLEAT_DEVICES";
 pub const DEVICES_MAX: usize = 16;
 
 /// Environment variable with numbers, joined by commas: of bytes, from which on new mappings of memory are to be asked about by
-/// processes that are not managed yet ([`message::MAP_MEMORY`]), without which none are; the supervisor's process id; and,
-/// where processes have their agent from the start because none can be started in them later, 1.
+/// processes that are not managed yet ([`message::MAP_MEMORY`]), without which none are; the supervisor's process id; 1 where
+/// processes have their agent from the start because none can be started in them later, else 0; and how many filters of system
+/// calls (seccomp) the supervisor has.
 pub const ASK_FROM_VARIABLE: &str = "PLEAT_ASK_FROM";
 
 /// Environment variable that says that the variables above, and the agent in LD_PRELOAD, were added to an environment

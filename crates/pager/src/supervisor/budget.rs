@@ -99,10 +99,11 @@ impl Supervisor<'_> {
             .census
             .processes
             .iter()
-            .filter(|(_, process)| match process.stage {
+            .filter(|(pid, process)| match process.stage {
                 Stage::Ready(_) | Stage::Preparing(..) => true,
                 Stage::Managed(_) => self.is_at_ease,
-                Stage::Silent | Stage::Unmanageable => false,
+                Stage::Silent => self.injections.is_hopeful(**pid),
+                Stage::Unmanageable => false,
             });
         let to_come: u64 = foldable
             .map(|(pid, one)| to_come(*pid, one.unknown_bytes(&self.shared)))

@@ -2,7 +2,7 @@
 //! process's, and may come at any time: see `trust.rs`.
 
 use super::preparing::{announce, are_its_own, follow, ADDRESSES_END};
-use super::trust::Guest;
+use super::trust::{release, Guest};
 use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::Stage;
@@ -94,6 +94,10 @@ impl Supervisor<'_> {
             // And that may be heard after the new one. (A shell's child says hello and executes within microseconds.)
             if channel.is_closed() {
                 return;
+            }
+            if hello.agent_thread != 0 && self.injections.is_expected(pid) {
+                // Its own library was late, and another agent put there meanwhile.
+                return release(&channel);
             }
             return self.dismiss(pid, &channel, "said hello twice");
         }
@@ -307,9 +311,7 @@ impl Supervisor<'_> {
         self.shared.meters.managed_processes.add(1);
         let slots = self.shared.rings.add(ring);
         let is_injected = self.is_injected(pid);
-        if is_injected {
-            self.keep_control_blocks(pid, &channel);
-        }
+        self.keep_control_blocks(pid, &channel);
         announce(&channel, &slots, fork_events);
         let thread = thread_of(pid, name);
         if let Some(thread) = thread {

@@ -22,8 +22,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// A library that was loaded is ready for its agent within this time, or will never be.
-const HELLO_WITHIN: Duration = Duration::from_millis(30);
 /// An agent that was put into a process says hello within this time.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 /// Until it is tried again where no thread would stop, and where something else was in the way.
@@ -89,6 +87,13 @@ impl Injections {
     fn under_way(&self) -> usize {
         let states = self.patients.values().map(|patient| &patient.state);
         states.filter(|s| matches!(s, State::UnderWay)).count()
+    }
+
+    /// Whether a process is likely to have an agent when one is needed: it was not tried in vain.
+    pub(super) fn is_hopeful(&self, pid: i32) -> bool {
+        self.patients
+            .get(&pid)
+            .is_none_or(|patient| !patient.is_named)
     }
 
     /// Whether an agent was put into a process that has said nothing.
@@ -197,7 +202,8 @@ impl Supervisor<'_> {
         if is_of_inner_job(pid) {
             return self.note_failure(pid, InjectError::Declined, now);
         }
-        let is_young = now.saturating_duration_since(process.since) < HELLO_WITHIN;
+        let age = now.saturating_duration_since(process.since);
+        let pidfd = process.pidfd.clone();
         let read = || Image::read(&self.job.agent).map(Arc::new);
         let image = match self.injections.image.get_or_insert_with(read) {
             Ok(image) => image.clone(),
@@ -207,18 +213,14 @@ impl Supervisor<'_> {
             }
         };
         let results = self.injections.results.clone();
-        let mut request = Request {
+        let request = Request {
             name: self.socket.clone(),
-            beacon: 0,
-            is_young,
+            age,
         };
         let shared = self.shared.clone();
         let family = self.family();
         let work = move || {
-            let outcome = family.beacon_of(pid).and_then(|beacon| {
-                request.beacon = beacon;
-                inject(pid, &image, &request)
-            });
+            let outcome = inject((pid, pidfd), &image, &request, || family.beacon_of(pid));
             lock(&results).push((pid, outcome));
             shared.main_bell.ring();
         };
@@ -301,7 +303,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Tells the agent of a process that announces no threads what must stay in memory of theirs.
+    /// A process is managed now. Tells its agent what must stay in memory of its threads, where nothing in the process does.
     pub(super) fn keep_control_blocks(&mut self, pid: i32, channel: &Channel) {
         if self.injections.is_unsettled(pid) {
             // They are not known yet.

@@ -4,6 +4,7 @@
 //! library is written if the process has not loaded it, and to start the agent's thread; then it goes on where it was. Nothing of the process is touched:
 //! no memory of its own, no descriptor, no signal handler, no stack.
 
+mod identity;
 mod image;
 mod memory;
 pub mod threads;
@@ -15,10 +16,13 @@ pub use tracee::{TraceError, OWN_CHILDREN};
 use crate::bytes_of;
 use crate::process::{hurry, Ahead};
 use crate::procfs;
+use identity::Identity;
 use pleat_wire::injected::{Injected, AREA_LEN, AREA_STACK, NAME_MAX};
 use pleat_wire::{PAGE, SOCKET_VARIABLE};
 use std::io;
 use std::mem::offset_of;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracee::Tracee;
 
@@ -26,6 +30,10 @@ use tracee::Tracee;
 const GET_TID_ADDRESS: u64 = 40;
 /// How long a process is looked at until one of its threads does something that a stop does not disturb.
 const UNDISTURBED_WAIT: Duration = Duration::from_millis(20);
+/// A library that was loaded is ready for its agent within this time, or will never be.
+const READY_WITHIN: Duration = Duration::from_millis(30);
+/// The child of a managed process that was forked by the C library has its agent by itself within this time.
+const FORKED_WITHIN: Duration = Duration::from_secs(1);
 /// So far the kernel's code in every process reaches.
 const VDSO_MAX: u64 = 16 << 10;
 /// The instruction `syscall`.
@@ -64,23 +72,34 @@ impl From<TraceError> for InjectError {
 pub struct Request {
     /// The socket's name, to which the agent will connect.
     pub name: String,
-    /// Where the beacon of its parent is, which was managed; else 0.
-    pub beacon: u64,
-    /// It has just been started: should it have loaded the library, that has perhaps not come to itself.
-    pub is_young: bool,
+    /// Since when it is known.
+    pub age: Duration,
 }
 
 /// Starts an agent in a process: by the library, if that is loaded there and waits for it, else by a copy.
+///
+/// `find_beacon` tells where the beacon of its parent is, if that was managed; else 0.
 ///
 /// Answers where its threads have what must stay in memory. To be called on a thread that ends soon afterwards: whatever was
 /// left stopped goes on then.
 ///
 /// # Errors
-/// See [`InjectError`]. The process goes on as if nothing had been, but for memory that it may have mapped.
-pub fn inject(pid: i32, image: &Image, request: &Request) -> Result<ControlBlocks, InjectError> {
+/// See [`InjectError`], or what `find_beacon` says. The process goes on as if nothing had been, but for memory that it may have mapped.
+pub fn inject(
+    (pid, pidfd): (i32, Arc<OwnedFd>),
+    image: &Image,
+    request: &Request,
+    find_beacon: impl FnOnce() -> Result<u64, InjectError>,
+) -> Result<ControlBlocks, InjectError> {
+    // What is found out before the thread stands still is of this program, and not of another that it may execute meanwhile.
+    let identity = Identity::of(pid, pidfd).ok_or(TraceError::Gone)?;
+    let beacon = find_beacon()?;
     check_environment(pid, &request.name)?;
-    let library = find_library(pid, image, request)?;
-    let place = find_syscall(pid).ok_or(InjectError::NoVdso)?;
+    let library = find_library(pid, image, beacon, request)?;
+    let place = match find_syscall(pid) {
+        Err(InjectError::NoVdso) if !identity.holds() => return Err(TraceError::Gone.into()),
+        place => place?,
+    };
     let tid = choose(pid).ok_or(TraceError::Busy)?;
     let own = std::process::id() as i32;
     if procfs::seccomp_filters(tid) > procfs::seccomp_filters(own) || procfs::is_strict(tid) {
@@ -97,6 +116,11 @@ pub fn inject(pid: i32, image: &Image, request: &Request) -> Result<ControlBlock
             return Err(error.into());
         }
     };
+    if !identity.holds() {
+        ahead.end();
+        tracee.release()?;
+        return Err(TraceError::Gone.into());
+    }
     let job = Injection {
         pid,
         tracee: &tracee,
@@ -105,7 +129,7 @@ pub fn inject(pid: i32, image: &Image, request: &Request) -> Result<ControlBlock
     };
     let started = match library {
         Some(base) => job.start_loaded(base).map(|()| None),
-        None => job.start_copy(request),
+        None => job.start_copy(request, beacon),
     };
     ahead.end();
     tracee.release()?;
@@ -152,7 +176,12 @@ fn check_environment(pid: i32, name: &str) -> Result<(), InjectError> {
 /// Where a process has loaded the library, if that waits for its agent.
 ///
 /// One that does not is of no use where it never will: in another C library, or in a child that was forked past the C library.
-fn find_library(pid: i32, image: &Image, request: &Request) -> Result<Option<u64>, InjectError> {
+fn find_library(
+    pid: i32,
+    image: &Image,
+    beacon: u64,
+    request: &Request,
+) -> Result<Option<u64>, InjectError> {
     let parts = procfs::mappings_of(pid, image.identity()).unwrap_or_default();
     let bases = parts
         .iter()
@@ -163,25 +192,35 @@ fn find_library(pid: i32, image: &Image, request: &Request) -> Result<Option<u64
     let mut word = [0; 8];
     let place = image.given_at(base) + offset_of!(Injected, is_waiting) as u64;
     let is_waiting = memory::read(pid, place, &mut word).is_ok() && u64::from_ne_bytes(word) != 0;
-    match is_waiting && request.beacon == 0 {
+    let within = match beacon {
+        0 => READY_WITHIN,
+        _ => FORKED_WITHIN,
+    };
+    match is_waiting && beacon == 0 {
         true => Ok(Some(base)),
-        false if request.is_young => Err(TraceError::Busy.into()),
+        false if request.age < within => Err(TraceError::Busy.into()),
         false => Ok(None),
     }
 }
 
 /// The address of a `syscall` instruction in the code that the kernel maps into every process.
-fn find_syscall(pid: i32) -> Option<u64> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
-    let (start, rest) = line.split_once('-')?;
-    let end = rest.split(' ').next()?;
-    let number = |digits| u64::from_str_radix(digits, 16).ok();
-    let (start, end) = (number(start)?, number(end)?);
-    let mut code = vec![0; end.checked_sub(start)?.min(VDSO_MAX) as usize];
-    memory::read(pid, start, &mut code).ok()?;
-    let at = code.windows(SYSCALL.len()).position(|two| two == SYSCALL)?;
-    Some(start + at as u64)
+fn find_syscall(pid: i32) -> Result<u64, InjectError> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    if maps.is_empty() {
+        return Err(TraceError::Gone.into());
+    }
+    let find = || {
+        let line = maps.lines().find(|line| line.ends_with("[vdso]"))?;
+        let (start, rest) = line.split_once('-')?;
+        let end = rest.split(' ').next()?;
+        let number = |digits| u64::from_str_radix(digits, 16).ok();
+        let (start, end) = (number(start)?, number(end)?);
+        let mut code = vec![0; end.checked_sub(start)?.min(VDSO_MAX) as usize];
+        memory::read(pid, start, &mut code).ok()?;
+        let at = code.windows(SYSCALL.len()).position(|two| two == SYSCALL)?;
+        Some(start + at as u64)
+    };
+    find().ok_or(InjectError::NoVdso)
 }
 
 /// A process with a stopped thread.
@@ -235,14 +274,14 @@ impl Injection<'_> {
     }
 
     /// By a copy; answers what the kernel clears when the stopped thread ends.
-    fn start_copy(&self, request: &Request) -> Result<Option<u64>, InjectError> {
+    fn start_copy(&self, request: &Request, beacon: u64) -> Result<Option<u64>, InjectError> {
         let image = self.image;
         self.start_in(image.span() + AREA_LEN as u64, |base| {
             let area = base + image.span();
             let mut given = Injected {
                 image: [base, area],
                 area,
-                beacon: request.beacon,
+                beacon,
                 ..Injected::NONE
             };
             let name = request.name.as_bytes();
