@@ -137,6 +137,32 @@ impl Machine {
         made.clone()
     }
 
+    /// A Go program of tests/programs, built once per test binary; `None` after a SKIP line where it does not build.
+    pub fn go_program(&self, name: &str) -> Option<PathBuf> {
+        static BUILT: Mutex<BTreeMap<String, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
+        let mut built = BUILT.lock().expect("nobody panics with the list");
+        let made = built.entry(name.to_owned()).or_insert_with(|| {
+            let output = target_dir().join("tmp").join(format!("{name}.out"));
+            let status = Command::new("go")
+                .args(["build", "-o"])
+                .arg(&output)
+                .arg(self.program(name))
+                .env("GOFLAGS", "")
+                .env("GOTOOLCHAIN", "local")
+                .env("GOCACHE", target_dir().join("tmp").join("go"))
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            status
+                .is_ok_and(|status| status.success())
+                .then_some(output)
+        });
+        if made.is_none() {
+            skip(format!("does not build here: {name}"));
+        }
+        made.clone()
+    }
+
     /// The program that executes itself in every way, as [`Machine::torture`].
     pub fn environments(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();

@@ -248,6 +248,7 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     let place = own_group.as_ref().map(|own| own.group().place().clone());
     let keeper = Keeper::start(place).map_err(other("start the keeper"))?;
     helpers.push(keeper.pid());
+    helpers.extend(keeper.second());
     let beside = (own_group.as_ref(), keeper.pid());
     let started = start_job(job, &signals, before, grant, companions, beside);
     if started.is_err() {

@@ -2,8 +2,10 @@
 //!
 //! It shares the supervisor's descriptor table, so that a supervisor killed at any moment closes no
 //! userfaultfd: threads of the job then wait instead of reading zeros where their memory was. Its one
-//! job is to kill the job's processes when that happens, and to say so. (Should it be killed along
-//! with the supervisor, each process's agent does the same for its own.) And it wakes a supervisor that was stopped with its
+//! job is to kill the job's processes when that happens, and to say so. Should it be killed along
+//! with the supervisor, each process's agent does the same for its own. Processes that have no agent have lost nothing; but in a
+//! cgroup of the job's own they would wait at its limit for ever, so there a third process looks after them then
+//! ([`Keeper::second`]). And the keeper wakes a supervisor that was stopped with its
 //! program, when that goes on.
 
 use crate::job_group::Place;
@@ -40,6 +42,8 @@ pub struct Keeper {
     pidfd: Option<OwnedFd>,
     /// Wakes it.
     bell: Bell,
+    /// Minds the job's cgroup when both are gone; 0: there is none.
+    second: i32,
 }
 
 impl Keeper {
@@ -53,6 +57,7 @@ impl Keeper {
         // SAFETY: getpid has no arguments.
         let supervisor = super::process::pidfd(unsafe { libc::getpid() })?;
         let bell = Bell::new()?;
+        let place = group.clone();
         // SAFETY: a fork with a shared descriptor table; the child runs `watch` only, which
         // never returns.
         let pid = unsafe {
@@ -72,7 +77,13 @@ impl Keeper {
                 // The keeper watches through this descriptor for as long as we live.
                 std::mem::forget(supervisor);
                 let pidfd = super::process::pidfd(pid).ok();
+                // Without it all is as well, but for a job both of whose keepers are killed at once.
+                let second = match (&pidfd, place) {
+                    (Some(keeper), Some(group)) => start_second(shared, keeper, &group),
+                    _ => 0,
+                };
                 Ok(Keeper {
+                    second,
                     shared,
                     pid,
                     pidfd,
@@ -85,6 +96,11 @@ impl Keeper {
     /// The keeper's process id.
     pub fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// The process that minds the job's cgroup when supervisor and keeper are gone.
+    pub fn second(&self) -> Option<i32> {
+        Some(self.second).filter(|pid| *pid != 0)
     }
 
     /// From now on the process behind `pidfd` dies with the supervisor. `false`: no room.
@@ -124,6 +140,11 @@ impl Keeper {
     /// The job has ended: the keeper ends quietly.
     pub fn dismiss(&self) {
         self.shared.calm.store(true, Ordering::Release);
+        if self.second != 0 {
+            // Our child, and not waited for: its number is its own.
+            // SAFETY: plain numbers.
+            unsafe { libc::kill(self.second, libc::SIGKILL) };
+        }
         if let Some(pidfd) = &self.pidfd {
             super::process::signal(pidfd.as_raw_fd(), libc::SIGKILL);
         }
@@ -152,6 +173,44 @@ fn map_shared() -> io::Result<&'static Shared> {
         }
         Ok(shared)
     }
+}
+
+/// Starts the process that minds the job's cgroup when both others are gone; 0 where that fails.
+fn start_second(shared: &Shared, keeper: &OwnedFd, group: &Place) -> i32 {
+    // SAFETY: getpid has no arguments; the process has one thread, so its copy may do anything. The copy runs `mind` only,
+    // which never returns.
+    let (supervisor, pid) = unsafe { (libc::getpid(), libc::fork()) };
+    if pid != 0 {
+        return pid.max(0);
+    }
+    // SAFETY: async-signal-safe calls with valid arguments only.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, c"pleat-second".as_ptr());
+    }
+    if let Ok(supervisor) = super::process::pidfd(supervisor) {
+        for pidfd in [&supervisor, keeper] {
+            super::process::wait(&mut [readable(pidfd.as_raw_fd())], None);
+        }
+        if !shared.calm.load(Ordering::Acquire) {
+            end_group(group);
+        }
+    }
+    // SAFETY: ends this process without running anything.
+    unsafe { libc::_exit(0) }
+}
+
+/// Ends who is in a group, whoever forks meanwhile, and removes it.
+fn end_group(group: &Place) {
+    group.lift();
+    let start = std::time::Instant::now();
+    while !group.members().is_empty() && start.elapsed() < LINGER * 4 {
+        kill_members(group);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    group.remove();
 }
 
 fn watch(shared: &Shared, supervisor: RawFd, bell: &Bell, group: Option<&Place>) -> ! {

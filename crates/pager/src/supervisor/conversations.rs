@@ -95,7 +95,7 @@ impl Supervisor<'_> {
             if channel.is_closed() {
                 return;
             }
-            if hello.agent_thread != 0 && self.injections.is_expected(pid) {
+            if hello.agent_thread == 0 || self.injections.is_expected(pid) {
                 // Its own library was late, and another agent put there meanwhile.
                 return release(&channel);
             }

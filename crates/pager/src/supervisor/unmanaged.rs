@@ -112,6 +112,9 @@ fn tell_injection(error: &InjectError) -> String {
         InjectError::Unheard => {
             "its agent cannot reach pleat: it is in another network namespace, or may not connect".into()
         }
+        InjectError::ForkedPast => {
+            "it was forked past the C library; what it has stays in memory".into()
+        }
         InjectError::Declined => "its environment says so (PLEAT_SOCKET)".into(),
         InjectError::Emulated => "it runs programs of its own, as valgrind does".into(),
         InjectError::Step("map memory", error) if error.raw_os_error() == Some(libc::ENOMEM) => {

@@ -32,8 +32,9 @@ const GET_TID_ADDRESS: u64 = 40;
 const UNDISTURBED_WAIT: Duration = Duration::from_millis(20);
 /// A library that was loaded is ready for its agent within this time, or will never be.
 const READY_WITHIN: Duration = Duration::from_millis(30);
-/// The child of a managed process that was forked by the C library has its agent by itself within this time.
-const FORKED_WITHIN: Duration = Duration::from_secs(1);
+/// The child of a managed process has its agent by itself, if it was forked by the C library. What has none after this time was
+/// forked otherwise.
+const FORKED_WITHIN: Duration = Duration::from_secs(5);
 /// So far the kernel's code in every process reaches.
 const VDSO_MAX: u64 = 16 << 10;
 /// The instruction `syscall`.
@@ -49,6 +50,8 @@ pub enum InjectError {
     Trace(TraceError),
     /// It has seccomp filters of its own, which may end it for what an agent does.
     Filtered,
+    /// It was forked by a managed process that has loaded the library, but not by the C library. Its faults are answered.
+    ForkedPast,
     /// Its environment says that it belongs to another job, or to none.
     Declined,
     /// It runs other programs itself, of whose memory the kernel knows nothing.
@@ -192,13 +195,16 @@ fn find_library(
     let mut word = [0; 8];
     let place = image.given_at(base) + offset_of!(Injected, is_waiting) as u64;
     let is_waiting = memory::read(pid, place, &mut word).is_ok() && u64::from_ne_bytes(word) != 0;
-    let within = match beacon {
-        0 => READY_WITHIN,
-        _ => FORKED_WITHIN,
-    };
-    match is_waiting && beacon == 0 {
+    if beacon != 0 {
+        // It reads its token by itself, which is there once: never by a copy, too, however slow it is.
+        return Err(match request.age < FORKED_WITHIN {
+            true => TraceError::Gone.into(),
+            false => InjectError::ForkedPast,
+        });
+    }
+    match is_waiting {
         true => Ok(Some(base)),
-        false if request.age < within => Err(TraceError::Busy.into()),
+        false if request.age < READY_WITHIN => Err(TraceError::Busy.into()),
         false => Ok(None),
     }
 }

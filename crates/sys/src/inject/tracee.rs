@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How long a thread may take to stop: one that waits for a disk does not.
 const STOP_MAX: Duration = Duration::from_millis(100);
+/// It is looked whether it is still there when it has not stopped for so long.
+const GONE_FROM: Duration = Duration::from_micros(500);
 /// And to come through a system call.
 const CALL_MAX: Duration = Duration::from_secs(10);
 /// `__WNOTHREAD`: of what other threads of ours wait for nothing is heard.
@@ -87,17 +89,28 @@ enum Stop {
     Signal(i32),
 }
 
-fn stop_of(status: i32) -> Result<Stop, TraceError> {
-    if !libc::WIFSTOPPED(status) {
-        return Err(TraceError::Gone);
-    }
-    let signal = libc::WSTOPSIG(status);
-    Ok(match status >> 16 {
+/// By a signal, and an event above that.
+fn stop_of(status: i32) -> Stop {
+    let signal = status & 0xff;
+    match status >> 8 {
         libc::PTRACE_EVENT_STOP if signal == libc::SIGTRAP => Stop::Interrupted,
         libc::PTRACE_EVENT_STOP => Stop::Job,
         _ if signal == libc::SIGTRAP | 0x80 => Stop::Call,
         _ => Stop::Signal(signal),
-    })
+    }
+}
+
+fn has_ended(tid: i32) -> bool {
+    // A zombie, or gone.
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat"));
+    let state = stat.ok().and_then(|stat| {
+        let (_, rest) = stat.rsplit_once(") ")?;
+        rest.chars().next()
+    });
+    !matches!(
+        state,
+        Some('R' | 'S' | 'D' | 'T' | 't' | 'I' | 'P' | 'K' | 'W')
+    )
 }
 
 impl Tracee {
@@ -193,15 +206,13 @@ impl Tracee {
 
     /// Looks until it is stopped: ever less often, for most do it within microseconds.
     fn next_stop(&self, start: Instant, limit: Duration) -> Result<Stop, TraceError> {
-        const OPTIONS: i32 = libc::__WALL | OWN_CHILDREN | libc::WNOHANG;
         let mut pause = Duration::from_micros(5);
         loop {
-            let mut status = 0;
-            // SAFETY: the status is valid for the call.
-            match unsafe { libc::waitpid(self.tid, &mut status, OPTIONS) } {
-                0 => {}
-                pid if pid == self.tid => return stop_of(status),
-                _ => return Err(TraceError::Gone),
+            if let Some(stop) = self.heard()? {
+                return Ok(stop);
+            }
+            if pause > GONE_FROM && has_ended(self.tid) {
+                return Err(TraceError::Gone);
             }
             if start.elapsed() > limit {
                 return Err(TraceError::Busy);
@@ -209,6 +220,24 @@ impl Tracee {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(1));
         }
+    }
+
+    /// The stop that the kernel tells of, if it does. Not of the thread's end: the first thread of a child of this process is
+    /// heard of once, and not here.
+    fn heard(&self) -> Result<Option<Stop>, TraceError> {
+        const OPTIONS: i32 = libc::__WALL | OWN_CHILDREN | libc::WNOHANG | libc::WSTOPPED;
+        let id = self.tid as libc::id_t;
+        // SAFETY: the structure is plain data, and valid for the call.
+        let (result, info) = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            (libc::waitid(libc::P_PID, id, &mut info, OPTIONS), info)
+        };
+        if result != 0 {
+            return Err(TraceError::Gone);
+        }
+        // SAFETY: what waitid has filled in, or zeros.
+        let (pid, status) = unsafe { (info.si_pid(), info.si_status()) };
+        Ok((pid == self.tid).then(|| stop_of(status)))
     }
 
     fn read_registers(&self) -> Result<libc::user_regs_struct, TraceError> {
