@@ -15,7 +15,7 @@ use crate::area::{self, Area};
 use crate::{raw, serve, start};
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
-use pleat_wire::injected::{Injected, NAME_MAX};
+use pleat_wire::injected::{Injected, NAME_MAX, UNFIT, UNKNOWN, WAITS};
 
 /// A place that the supervisor writes to before this code has a thread.
 #[repr(transparent)]
@@ -51,16 +51,25 @@ pub unsafe extern "C" fn pleat_start() {
 
 /// Says in a process that has loaded the library whether its agent is to be started from outside when memory gets short.
 pub fn set_waiting(is_waiting: bool) {
+    set_state(if is_waiting { WAITS } else { UNKNOWN });
+}
+
+/// Says that this library is of no use in its process.
+pub fn set_unfit() {
+    set_state(UNFIT);
+}
+
+fn set_state(state: u64) {
     let place = pleat_given.0.get();
     // SAFETY: a word of its own, which the supervisor writes only while a thread of the process stands still, and reads.
-    unsafe { (&raw mut (*place).is_waiting).write_volatile(u64::from(is_waiting)) };
+    unsafe { (&raw mut (*place).state).write_volatile(state) };
 }
 
 /// Whether it was to be; it is not any more.
 pub fn stop_waiting() -> bool {
     let place = pleat_given.0.get();
-    // SAFETY: as for `set_waiting`.
-    let was_waiting = unsafe { (&raw const (*place).is_waiting).read_volatile() } != 0;
+    // SAFETY: as for `set_state`.
+    let was_waiting = unsafe { (&raw const (*place).state).read_volatile() } == WAITS;
     if was_waiting {
         set_waiting(false);
     }

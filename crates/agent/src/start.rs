@@ -48,6 +48,7 @@ static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_c
 extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const c_char) {
     // Others pass nothing, so `env` is whatever was in its register.
     if !symbols::is_gnu() {
+        injected::set_unfit();
         return;
     }
     // SAFETY: this C library passes the environment to constructors; it ends with a null pointer.

@@ -90,7 +90,7 @@ meters! {
     processes,
     /// Processes whose memory was managed because memory ran short.
     managed_processes,
-    /// Agents that were put into processes that had not loaded the library (static programs, other C libraries).
+    /// Agents that were started in running processes when memory got short, by the library or by a copy of it.
     injected_agents,
     /// Processes that could not be managed: each is named, with the reason.
     unmanaged_processes,

@@ -19,6 +19,13 @@ pub const AREA_LEN: usize = super::PAGE + AREA_STACK + 2 * super::message::TAKE_
 /// Bytes of the agent's stack, which lies behind the area's first page.
 pub const AREA_STACK: usize = 16 * super::PAGE;
 
+/// The library has its agent, or has not come to itself.
+pub const UNKNOWN: u64 = 0;
+/// The library waits for its agent.
+pub const WAITS: u64 = 1;
+/// The library can do nothing here, in another C library than it was made for.
+pub const UNFIT: u64 = 2;
+
 /// Where everything is, and how the supervisor is reached.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -33,8 +40,8 @@ pub struct Injected {
     pub area: u64,
     /// Where the beacon of the process is that this one was forked from, if that was managed; else 0.
     pub beacon: u64,
-    /// Not 0: the library was loaded, and waits for its agent. Set by the library.
-    pub is_waiting: u64,
+    /// What the library says of itself, where it was loaded: [`UNKNOWN`], [`WAITS`] or [`UNFIT`].
+    pub state: u64,
 }
 
 impl Injected {
@@ -45,6 +52,6 @@ impl Injected {
         image: [0; 2],
         area: 0,
         beacon: 0,
-        is_waiting: 0,
+        state: UNKNOWN,
     };
 }

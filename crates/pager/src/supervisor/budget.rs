@@ -12,6 +12,7 @@ use crate::headroom::Headroom;
 use crate::own_group::OwnGroup;
 use crate::reclaim;
 use crate::report::Report;
+use pleat_sys::inject::is_open;
 use pleat_sys::{limits, procfs};
 use std::time::Instant;
 
@@ -102,7 +103,7 @@ impl Supervisor<'_> {
             .filter(|(pid, process)| match process.stage {
                 Stage::Ready(_) | Stage::Preparing(..) => true,
                 Stage::Managed(_) => self.is_at_ease,
-                Stage::Silent => self.injections.is_hopeful(**pid),
+                Stage::Silent => self.injections.is_hopeful(**pid) && is_open(**pid, &self.socket),
                 Stage::Unmanageable => false,
             });
         let to_come: u64 = foldable

@@ -296,8 +296,8 @@ impl Supervisor<'_> {
             self.shared.meters.unmanaged_processes.add(1);
             return;
         }
-        let is_worth_it = !is_gone && !(is_busy && is_new) && !patient.is_named;
-        if is_worth_it {
+        let is_told = !(is_gone || patient.is_named || is_busy && is_new);
+        if is_told {
             patient.is_named = true;
             self.name_unmanaged(pid, "runs unmanaged", &Obstacle::Injection(error));
         }

@@ -17,7 +17,7 @@ use crate::bytes_of;
 use crate::process::{hurry, Ahead};
 use crate::procfs;
 use identity::Identity;
-use pleat_wire::injected::{Injected, AREA_LEN, AREA_STACK, NAME_MAX};
+use pleat_wire::injected::{Injected, AREA_LEN, AREA_STACK, NAME_MAX, UNFIT, UNKNOWN, WAITS};
 use pleat_wire::{PAGE, SOCKET_VARIABLE};
 use std::io;
 use std::mem::offset_of;
@@ -116,7 +116,9 @@ pub fn inject(
         Ok(tracee) => tracee,
         Err(error) => {
             ahead.end();
-            return Err(error.into());
+            // To who is ending, or executes another program, that is refused, too.
+            let is_same = identity.holds();
+            return Err(if is_same { error } else { TraceError::Gone }.into());
         }
     };
     if !identity.holds() {
@@ -158,6 +160,11 @@ fn choose(pid: i32) -> Option<i32> {
     }
 }
 
+/// Whether nothing is known that would keep an agent out of a process, as far as its environment tells.
+pub fn is_open(pid: i32, name: &str) -> bool {
+    check_environment(pid, name).is_ok()
+}
+
 /// Whether a process is to be left alone, by what it was started with.
 fn check_environment(pid: i32, name: &str) -> Result<(), InjectError> {
     // valgrind knows of no memory and no thread but those that its program has asked it for, and maps over others.
@@ -193,8 +200,11 @@ fn find_library(
         return Ok(None);
     };
     let mut word = [0; 8];
-    let place = image.given_at(base) + offset_of!(Injected, is_waiting) as u64;
-    let is_waiting = memory::read(pid, place, &mut word).is_ok() && u64::from_ne_bytes(word) != 0;
+    let place = image.given_at(base) + offset_of!(Injected, state) as u64;
+    let state = memory::read(pid, place, &mut word).map_or(UNKNOWN, |()| u64::from_ne_bytes(word));
+    if state == UNFIT {
+        return Ok(None);
+    }
     if beacon != 0 {
         // It reads its token by itself, which is there once: never by a copy, too, however slow it is.
         return Err(match request.age < FORKED_WITHIN {
@@ -202,7 +212,7 @@ fn find_library(
             false => InjectError::ForkedPast,
         });
     }
-    match is_waiting {
+    match state == WAITS {
         true => Ok(Some(base)),
         false if request.age < READY_WITHIN => Err(TraceError::Busy.into()),
         false => Ok(None),
@@ -265,15 +275,15 @@ impl Injection<'_> {
     /// By the library that lies at `base`.
     fn start_loaded(&self, base: u64) -> Result<(), InjectError> {
         self.start_in(AREA_LEN as u64, |area| {
-            let given = |is_waiting| Injected {
+            let given = |state| Injected {
                 area,
-                is_waiting,
+                state,
                 ..Injected::NONE
             };
-            self.give(base, &given(0))?;
+            self.give(base, &given(UNKNOWN))?;
             let started = self.start_thread(base, area);
             if started.is_err() {
-                self.give(base, &given(1))?;
+                self.give(base, &given(WAITS))?;
             }
             started
         })
