@@ -120,6 +120,7 @@ pub extern "C" fn note_call(number: i64, arguments: &[usize; 5]) {
         libc::SYS_set_robust_list => note(arguments[0], core::mem::size_of::<Head>()),
         libc::SYS_exit => before_exit(),
         libc::SYS_prctl => filters::before_prctl(arguments[0]),
+        libc::SYS_ptrace => filters::before_ptrace(arguments[0]),
         libc::SYS_seccomp => filters::before_seccomp(arguments[0], arguments[1]),
         libc::SYS_clone3 => {
             // `struct clone_args` begins with the flags, a place for a descriptor, and that of the word.

@@ -29,6 +29,8 @@ pub static PTHREAD_CREATE: Symbol = Symbol(AtomicUsize::new(0));
 pub static FORK: Symbol = Symbol(AtomicUsize::new(0));
 /// What this library's `clone` stands in front of.
 pub static CLONE: Symbol = Symbol(AtomicUsize::new(0));
+/// What this library's `ptrace` stands in front of.
+pub static PTRACE: Symbol = Symbol(AtomicUsize::new(0));
 static KEY_CREATE: Symbol = Symbol(AtomicUsize::new(0));
 static SETSPECIFIC: Symbol = Symbol(AtomicUsize::new(0));
 static ATFORK: Symbol = Symbol(AtomicUsize::new(0));
@@ -55,6 +57,7 @@ pub fn resolve() {
     note(&PTHREAD_CREATE, next(c"pthread_create"));
     note(&FORK, next(c"fork"));
     note(&CLONE, next(c"clone"));
+    note(&PTRACE, next(c"ptrace"));
     note(&KEY_CREATE, last(c"pthread_key_create"));
     note(&SETSPECIFIC, last(c"pthread_setspecific"));
     note(&ATFORK, last(c"pthread_atfork"));
