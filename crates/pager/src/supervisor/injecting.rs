@@ -216,6 +216,7 @@ impl Supervisor<'_> {
         let request = Request {
             name: self.socket.clone(),
             age,
+            are_forks_reported: self.grant.reports_forks(),
         };
         let shared = self.shared.clone();
         let family = self.family();

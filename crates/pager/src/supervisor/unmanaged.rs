@@ -115,6 +115,10 @@ fn tell_injection(error: &InjectError) -> String {
         InjectError::ForkedPast => {
             "it was forked past the C library; what it has stays in memory".into()
         }
+        InjectError::ForksUnseen => {
+            "it does not load pleat's library, and the kernel does not tell this user of forks; `pleat doctor` tells the remedy"
+                .into()
+        }
         InjectError::Declined => "its environment says so (PLEAT_SOCKET)".into(),
         InjectError::Emulated => "it runs programs of its own, as valgrind does".into(),
         InjectError::Step("map memory", error) if error.raw_os_error() == Some(libc::ENOMEM) => {

@@ -7,6 +7,7 @@
 mod identity;
 mod image;
 mod memory;
+mod program;
 pub mod threads;
 mod tracee;
 
@@ -52,6 +53,8 @@ pub enum InjectError {
     Filtered,
     /// It was forked by a managed process that has loaded the library, but not by the C library. Its faults are answered.
     ForkedPast,
+    /// It may fork, and nobody would tell of that.
+    ForksUnseen,
     /// Its environment says that it belongs to another job, or to none.
     Declined,
     /// It runs other programs itself, of whose memory the kernel knows nothing.
@@ -77,6 +80,8 @@ pub struct Request {
     pub name: String,
     /// Since when it is known.
     pub age: Duration,
+    /// The kernel tells of forks. Else the children of a process that does not announce them would miss what is away.
+    pub are_forks_reported: bool,
 }
 
 /// Starts an agent in a process: by the library, if that is loaded there and waits for it, else by a copy.
@@ -99,6 +104,9 @@ pub fn inject(
     let beacon = find_beacon()?;
     check_environment(pid, &request.name)?;
     let library = find_library(pid, image, beacon, request)?;
+    if library.is_none() && !request.are_forks_reported && !program::is_of_go(pid) {
+        return Err(InjectError::ForksUnseen);
+    }
     let place = match find_syscall(pid) {
         Err(InjectError::NoVdso) if !identity.holds() => return Err(TraceError::Gone.into()),
         place => place?,
