@@ -85,14 +85,19 @@ impl Supervisor<'_> {
         // Where processes share memory, what they use is known by a sample only; far from the budget it takes one to
         // tell a new peak.
         let peak = self.shared.meters.peak_bytes.get();
-        let is_peak = self.used_bytes > peak + peak / PEAK_PART;
+        let is_more = |bytes: u64| bytes > peak + peak / PEAK_PART;
+        let is_peak = is_more(self.used_bytes);
         let (granted, kept) = {
             let engine = self.shared.engine();
             (engine.granted_pages(), engine.kept_bytes())
         };
         // Before the rest is measured: what is granted from now on is added below.
         let (held, lost) = self.shared.held();
-        let reading = self.census.measure(near || is_peak, self.keeper);
+        let mut reading = self.census.measure(near || is_peak, self.keeper);
+        if !reading.is_exact && is_more(reading.bytes) {
+            // The next look may find it gone.
+            reading = self.census.measure(true, self.keeper);
+        }
         let gauge = self.gauge.as_ref();
         let group_files = &mut self.group_files;
         let shared = &self.shared;
