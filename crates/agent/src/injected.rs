@@ -6,8 +6,8 @@
 //! In a process that has not loaded this library (a static program, one of another C library, or one that runs since before
 //! pleat knew of it) the supervisor maps memory, copies the library there and relocates it first. Nothing else of the copy
 //! runs: no constructor, none of the functions that are put in the place of the C library's. So such a process announces
-//! nothing: not its forks, nor ranges that its children are to find wiped, nor guards, nor new memory. What must be known of
-//! these is found out (`serve::note_unheard`).
+//! nothing: not its forks, nor ranges that its children are to find wiped, nor guards, nor new memory. Guards
+//! are taken to be there; what else must be known of these the supervisor finds out.
 //!
 //! The copy and the area are kept from forked children, into which another copy is put.
 
@@ -98,7 +98,8 @@ extern "C" fn begin() -> ! {
     }
     area::note_image(image, image_end);
     start::note_name(&given.name[..(given.name_length as usize).min(NAME_MAX)]);
-    serve::note_unheard();
+    // Nobody would tell of any.
+    serve::note_guards();
     if given.beacon != 0 {
         area::inherit_beacon(given.beacon as usize);
     }

@@ -76,12 +76,6 @@ pub fn note_wiped(start: usize, len: usize) {
     }
 }
 
-/// Notes that nobody tells of ranges under MADV_WIPEONFORK or of guards in this process: any may be there.
-pub fn note_unheard() {
-    WIPED_COUNT.store(WIPED_MAX as u32 + 1, Ordering::Release);
-    note_guards();
-}
-
 /// Notes that the program, or a child of it by fork, may have guards from now on.
 pub fn note_guards() {
     if GUARDS_USED.swap(1, Ordering::AcqRel) == 0 {

@@ -110,57 +110,33 @@ impl Machine {
     /// A program of tests/programs, compiled once per test binary by this compiler with these options, which are what
     /// the test is about: `None` after a SKIP line where the compiler is missing, or lacks what they ask for.
     pub fn compiled_with(&self, compiler: &str, name: &str, options: &[&str]) -> Option<PathBuf> {
-        static BUILT: Mutex<BTreeMap<String, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
         if !self.installed(&[compiler]) {
             return None;
         }
         let key = format!("{compiler} {name} {}", options.join(" "));
-        let mut built = BUILT.lock().expect("nobody panics with the list");
-        let made = built.entry(key.clone()).or_insert_with(|| {
-            let output = target_dir().join("tmp").join(key.replace([' ', '/'], "_"));
-            let status = Command::new(compiler)
-                .args(["-O2", "-pthread"])
-                .args(options)
-                .arg("-o")
-                .arg(&output)
-                .arg(self.program(&format!("{name}.c")))
-                .stdin(Stdio::null())
-                .stderr(Stdio::null())
-                .status();
-            status
-                .is_ok_and(|status| status.success())
-                .then_some(output)
-        });
-        if made.is_none() {
-            skip(format!("does not compile here: {key}"));
-        }
-        made.clone()
+        let output = target_dir().join("tmp").join(key.replace([' ', '/'], "_"));
+        let mut command = Command::new(compiler);
+        command
+            .args(["-O2", "-pthread"])
+            .args(options)
+            .arg("-o")
+            .arg(&output)
+            .arg(self.program(&format!("{name}.c")));
+        built_once(key, output, command)
     }
 
     /// A Go program of tests/programs, built once per test binary; `None` after a SKIP line where it does not build.
     pub fn go_program(&self, name: &str) -> Option<PathBuf> {
-        static BUILT: Mutex<BTreeMap<String, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
-        let mut built = BUILT.lock().expect("nobody panics with the list");
-        let made = built.entry(name.to_owned()).or_insert_with(|| {
-            let output = target_dir().join("tmp").join(format!("{name}.out"));
-            let status = Command::new("go")
-                .args(["build", "-o"])
-                .arg(&output)
-                .arg(self.program(name))
-                .env("GOFLAGS", "")
-                .env("GOTOOLCHAIN", "local")
-                .env("GOCACHE", target_dir().join("tmp").join("go"))
-                .stdin(Stdio::null())
-                .stderr(Stdio::null())
-                .status();
-            status
-                .is_ok_and(|status| status.success())
-                .then_some(output)
-        });
-        if made.is_none() {
-            skip(format!("does not build here: {name}"));
-        }
-        made.clone()
+        let output = target_dir().join("tmp").join(format!("{name}.out"));
+        let mut command = Command::new("go");
+        command
+            .args(["build", "-o"])
+            .arg(&output)
+            .arg(self.program(name))
+            .env("GOFLAGS", "")
+            .env("GOTOOLCHAIN", "local")
+            .env("GOCACHE", target_dir().join("tmp").join("go"));
+        built_once(name.to_owned(), output, command)
     }
 
     /// The program that executes itself in every way, as [`Machine::torture`].
@@ -239,4 +215,20 @@ fn c_files(dir: &Path) -> Vec<PathBuf> {
     paths
         .filter(|p| p.extension().is_some_and(|e| e == "c"))
         .collect()
+}
+
+/// What a command makes, which is run once per test binary for each key; `None` after a SKIP line where it fails.
+fn built_once(key: String, output: PathBuf, mut command: Command) -> Option<PathBuf> {
+    static BUILT: Mutex<BTreeMap<String, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().expect("nobody panics with the list");
+    let made = built.entry(key.clone()).or_insert_with(|| {
+        let status = command.stdin(Stdio::null()).stderr(Stdio::null()).status();
+        status
+            .is_ok_and(|status| status.success())
+            .then_some(output)
+    });
+    if made.is_none() {
+        skip(format!("does not compile here: {key}"));
+    }
+    made.clone()
 }

@@ -27,7 +27,7 @@ pub use process::{
     seccomp_filters, shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread,
     CpuTimeReader, LastCpuReader, Limits, Status, ThreadTimes,
 };
-pub use state::{is_stopped, state, status_of_first_but_one, State};
+pub use state::{is_stopped, state, state_letter, status_of_first_but_one, State};
 
 use std::io;
 use std::str::FromStr;

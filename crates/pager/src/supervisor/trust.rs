@@ -59,9 +59,7 @@ impl Supervisor<'_> {
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTED_MAX {
             match self.listener.accept() {
-                Ok(Some(channel)) => {
-                    self.admit(channel);
-                }
+                Ok(Some(channel)) => self.admit(channel),
                 Ok(None) => return,
                 Err(_) => {
                     // As a rule there are no descriptors. Who says nothing has the least claim to theirs.

@@ -1,5 +1,6 @@
 //! The threads of another process: which is to be stopped, and what the kernel writes to when one ends.
 
+use crate::procfs::state_letter;
 use std::fs;
 
 /// System calls that fail with EINTR when their thread was stopped, instead of going on: see signal(7).
@@ -47,9 +48,9 @@ pub fn of(pid: i32) -> Vec<i32> {
 pub fn disturbances(pid: i32) -> Vec<(Disturbance, i32)> {
     let found = of(pid).into_iter().filter_map(|tid| {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
-        match state(pid, tid)? {
-            'R' | 'S' => Some((disturbance(&text)?, tid)),
-            'D' => Some((Disturbance::Waits, tid)),
+        match state_letter(tid)? {
+            b'R' | b'S' => Some((disturbance(&text)?, tid)),
+            b'D' => Some((Disturbance::Waits, tid)),
             _ => None,
         }
     });
@@ -70,12 +71,6 @@ fn disturbance(text: &str) -> Option<Disturbance> {
         number if NOT_GOING_ON.contains(&number) => Disturbance::Fails,
         _ => Disturbance::GoesOn,
     })
-}
-
-fn state(pid: i32, tid: i32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.chars().next()
 }
 
 /// Where a thread's control block is, as far as its robust list tells: address and bytes.

@@ -14,6 +14,7 @@
 //!   done here.
 
 use super::memory;
+use crate::procfs::state_letter;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -101,16 +102,7 @@ fn stop_of(status: i32) -> Stop {
 }
 
 fn has_ended(tid: i32) -> bool {
-    // A zombie, or gone.
-    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat"));
-    let state = stat.ok().and_then(|stat| {
-        let (_, rest) = stat.rsplit_once(") ")?;
-        rest.chars().next()
-    });
-    !matches!(
-        state,
-        Some('R' | 'S' | 'D' | 'T' | 't' | 'I' | 'P' | 'K' | 'W')
-    )
+    matches!(state_letter(tid), None | Some(b'Z' | b'X' | b'x'))
 }
 
 impl Tracee {

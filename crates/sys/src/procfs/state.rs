@@ -28,10 +28,15 @@ pub fn state(tid: Pid) -> State {
     }
 }
 
+/// The kernel's letter for what a thread is doing, or a process's first one: R, S, D, T, t, Z and others. `None` where it is gone.
+pub fn state_letter(tid: Pid) -> Option<u8> {
+    let text = fs::read(format!("/proc/{tid}/status")).ok()?;
+    letter(&text).copied()
+}
+
 /// Whether a thread, or a process's first one, is stopped by a signal or by who traces it.
 pub fn is_stopped(tid: Pid) -> bool {
-    let text = fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
-    matches!(letter(&text), Some(b'T' | b't'))
+    matches!(state_letter(tid), Some(b'T' | b't'))
 }
 
 /// The letter for a thread's state in its status.
