@@ -59,7 +59,7 @@ fuzz: tools fuzz-tools
 # One at a time: each test measures memory and time of whole jobs. The tests themselves need no optimization; pleat is the release build.
 e2e: build
 	$(RELEASE)/pleat doctor || [ "$(PLEAT_SKIPS)" != listed ]
-	tests/counted e2e $(CARGO) test -p pleat-e2e -- --test-threads=1
+	tests/counted e2e $(CARGO) test -p pleat-e2e --no-fail-fast -- --test-threads=1
 
 # What takes too long for every change: half an hour of soak/soak.sh, then java and node with 300 MB and the like.
 SOAK_MINUTES ?= 30

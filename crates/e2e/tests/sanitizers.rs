@@ -57,7 +57,7 @@ fn a_leak_sanitizer_that_does_not_fit_into_a_hard_limit_is_told_of_and_ended() {
     let Some(program) = machine.compiled_with("cc", "small_blocks", &["-fsanitize=leak"]) else {
         return;
     };
-    let job = machine.job(program).arg(BLOCKS).timeout(60);
+    let job = machine.job(program).arg(BLOCKS).timeout(100);
     let outcome = job.budget(Megabytes(40)).pleat_args(["--hard"]).run();
     if outcome.stderr.contains("--hard") {
         return skip("no job has a memory cgroup of its own here");

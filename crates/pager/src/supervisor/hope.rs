@@ -19,14 +19,35 @@ const THRASHING: u64 = 1000;
 /// refuse to move for a moment, and fill a small budget for as long.
 const MOST_PART: u64 = 2;
 
-/// So long a page has been refused, and nothing was taken away from anybody, until the job is given up.
+/// A job that has stood still so much longer than it got on is given up.
 const GIVEN_UP: Duration = Duration::from_secs(30);
 
-/// Since when nothing was taken away, as long as a page is refused.
+/// Who looks after a longer time was stopped itself meanwhile, and does not know how it was.
+const LOOK_MAX: Duration = Duration::from_secs(2);
+
+/// How long a page was refused while nothing was taken away from anybody.
+///
+/// A little memory comes free now and then, pleat's own for one; it lets a page or two through, and then the job stands as before.
+/// So what counts is the time it stood less the time it got on.
 pub(super) struct Standstill {
-    since: Instant,
+    stood: Duration,
+    at: Instant,
     taken_pages: u64,
     is_told: bool,
+}
+
+impl Standstill {
+    /// Looks again; returns how long the job has stood in all.
+    fn look(&mut self, now: Instant, is_refused: bool, taken_pages: u64) -> Duration {
+        let passed = now.saturating_duration_since(self.at).min(LOOK_MAX);
+        let stands = is_refused && self.taken_pages == taken_pages;
+        self.stood = match stands {
+            true => self.stood + passed,
+            false => self.stood.saturating_sub(passed),
+        };
+        (self.at, self.taken_pages) = (now, taken_pages);
+        self.stood
+    }
 }
 
 /// The time over which it is judged whether the job gets on.
@@ -91,27 +112,31 @@ impl Supervisor<'_> {
     /// tracer that reads its memory, as LeakSanitizer does. The tracer would wait for ever, and so would who is stopped, whatever
     /// signal it is sent.
     pub(super) fn check_standstill(&mut self) {
+        let now = Instant::now();
         let refused = *lock(&self.shared.refused);
-        let Some(refused) = refused.filter(|refused| refused.is_current(Instant::now())) else {
-            self.standstill = None;
+        let refused = refused.filter(|refused| refused.is_current(now));
+        if refused.is_none() && self.standstill.is_none() {
             return;
-        };
+        }
         let taken_pages = self.shared.engine().counters().taken_pages;
         let stands = self.standstill.get_or_insert(Standstill {
-            since: refused.since,
+            stood: Duration::ZERO,
+            at: now,
             taken_pages,
             is_told: false,
         });
-        if stands.taken_pages != taken_pages {
-            stands.taken_pages = taken_pages;
-            stands.since = Instant::now();
-        }
-        let stood = stands.since.elapsed();
+        let stood = stands.look(now, refused.is_some(), taken_pages);
         if stood > GIVEN_UP {
             return self.shared.fail(Failure::StandsStill {
                 budget_mib: self.budget.bytes >> 20,
             });
         }
+        let Some(refused) = refused else {
+            if stood.is_zero() {
+                self.standstill = None;
+            }
+            return;
+        };
         if stood < HOPELESS || std::mem::replace(&mut stands.is_told, true) {
             return;
         }
@@ -161,5 +186,44 @@ impl Supervisor<'_> {
             budget >> 20,
             (unfoldable + budget / LEFT_PART * 2) >> 20
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(start: Instant, seconds: u64) -> Instant {
+        start + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_page_let_through_now_and_then_is_no_end_of_a_standstill() {
+        let start = Instant::now();
+        let mut stands = Standstill {
+            stood: Duration::ZERO,
+            at: start,
+            taken_pages: 7,
+            is_told: false,
+        };
+        let mut stood = Duration::ZERO;
+        for second in 1..=40 {
+            stood = stands.look(after(start, second), second % 10 != 0, 7);
+        }
+        assert_eq!(stood, Duration::from_secs(32));
+    }
+
+    #[test]
+    fn a_job_that_gets_on_stands_no_more() {
+        let start = Instant::now();
+        let mut stands = Standstill {
+            stood: Duration::ZERO,
+            at: start,
+            taken_pages: 7,
+            is_told: false,
+        };
+        assert_eq!(stands.look(after(start, 2), true, 7).as_secs(), 2);
+        assert_eq!(stands.look(after(start, 3), true, 8).as_secs(), 1);
+        assert!(stands.look(after(start, 6), false, 8).is_zero());
     }
 }
