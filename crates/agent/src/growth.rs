@@ -62,6 +62,14 @@ pub fn note_control(control: *const Control) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Where the page with that address is, as `(start, end)`; nothing while there is none.
+pub fn way_range() -> (usize, usize) {
+    match WAY.load(Ordering::Acquire) {
+        0 => (0, 0),
+        start => (start, start + PAGE),
+    }
+}
+
 /// In a forked child: what threads of the parent's were at is not here.
 pub fn forget_parent() {
     IS_TAKEN.store(0, Ordering::Release);

@@ -74,6 +74,12 @@ pub fn map(len: usize, protection: i32, flags: i32, fd: i32) -> Result<usize, Er
     with_memory(|| unsafe { call(Sysno::mmap, arguments) })
 }
 
+/// Gives up memory of the agent's own, which nobody uses any more.
+pub fn unmap(start: usize, len: usize) {
+    // SAFETY: the agent's own.
+    let _ = with_memory(|| unsafe { call(Sysno::munmap, [start, len, 0, 0, 0, 0]) });
+}
+
 /// `madvise` on the agent's own memory, which is mapped.
 ///
 /// # Safety

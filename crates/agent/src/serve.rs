@@ -203,6 +203,7 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
                 // without an agent. The thread's table goes with it.
                 leave()
             }
+            message::LEAVE => give_back(hello.injected != 0),
             _ => raw::die(b"pleat: the agent got a message it does not know; ending the process\n"),
         }
     }
@@ -234,6 +235,22 @@ fn leave() -> ! {
     READY.store(2, Ordering::Release);
     raw::wake_all(&READY);
     crate::start::forget_agent();
+    raw::end_thread(0)
+}
+
+/// Gives back what was mapped since there is an agent, and ends it. Its code and stack are given back from outside
+/// (`pleat_sys::inject`).
+///
+/// Threads of the program know nothing of a copy, so what it has mapped is nobody's but its own.
+fn give_back(is_copy: bool) -> ! {
+    if is_copy {
+        let control = control_range();
+        for (start, end) in [growth::way_range(), control, area::beacon_range()] {
+            if end > start {
+                raw::unmap(start, end - start);
+            }
+        }
+    }
     raw::end_thread(0)
 }
 

@@ -11,7 +11,7 @@ mod sim;
 mod swap;
 mod trace;
 
-pub use jobs::{ListArgs, SetArgs};
+pub use jobs::{AttachArgs, DetachArgs, ListArgs, SetArgs};
 pub use model::{Figure, ModelArgs};
 pub use mount::MountArgs;
 pub use papers::PapersArgs;
@@ -33,6 +33,7 @@ Examples:
   pleat run --memory 50% -v -- sort -S 8G big.txt -o sorted.txt
   pleat list
   pleat set 4711 --memory 1G
+  pleat attach --memory 4G 4711
   pleat mount --memory 1G /srv/www /mnt/www
   pleat doctor
   pleat bench codec /tmp/mine.pages
@@ -144,6 +145,12 @@ pub enum Command {
     /// Change the memory budget of a job that runs
     #[command(after_help = jobs::SET_EXAMPLES)]
     Set(SetArgs),
+    /// Keep processes that run already within a memory budget from now on
+    #[command(after_help = jobs::ATTACH_EXAMPLES)]
+    Attach(AttachArgs),
+    /// Leave processes that 'pleat attach' looks after, with all their memory
+    #[command(after_help = jobs::DETACH_EXAMPLES)]
+    Detach(DetachArgs),
     /// Show a directory again, with its files' pages compressed in memory
     #[command(after_help = mount::EXAMPLES)]
     Mount(MountArgs),

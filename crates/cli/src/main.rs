@@ -73,6 +73,15 @@ fn main() -> std::process::ExitCode {
             command: Command::Set(raw),
         }) => jobs::set(&raw),
         Ok(Args {
+            command: Command::Attach(raw),
+        }) => {
+            jobs::step_out();
+            jobs::attach(&raw)
+        }
+        Ok(Args {
+            command: Command::Detach(raw),
+        }) => jobs::detach(&raw),
+        Ok(Args {
             command: Command::Doctor,
         }) => doctor::doctor(),
         Ok(Args {

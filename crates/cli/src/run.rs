@@ -6,7 +6,7 @@
 use crate::args::RunArgs;
 use crate::exit::Exit;
 use crate::mounts::refuse_inside;
-use crate::pager::{self, Companion, Ending, Job, Known, Outcome, Record, RunError};
+use crate::pager::{self, Companion, Ending, Job, Known, Outcome, Record, RunError, Subject};
 use crate::record_file::RecordFile;
 use crate::settings::{Machine, Settings, Verbosity};
 use crate::stats::{Stats, StatsFile};
@@ -19,7 +19,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Runs the program and says how pleat is to end.
 pub fn run(raw: RunArgs) -> Exit {
-    let (settings, stats, record) = match prepare(raw) {
+    run_as(raw, None)
+}
+
+/// The same, or takes up what runs already.
+pub fn run_as(raw: RunArgs, subject: Option<Subject>) -> Exit {
+    let (settings, stats, record) = match prepare(raw, subject) {
         Ok(prepared) => prepared,
         Err((message, exit)) => return fail(&message, exit),
     };
@@ -57,12 +62,15 @@ fn settle(record: RecordFile, result: &Result<Outcome, RunError>) {
 type Prepared = (Settings, Option<StatsFile>, Option<RecordFile>);
 
 /// Finds every mistake of the user, so that nothing has been started when one is reported.
-fn prepare(raw: RunArgs) -> Result<Prepared, (String, Exit)> {
+fn prepare(raw: RunArgs, subject: Option<Subject>) -> Result<Prepared, (String, Exit)> {
     // What keeps the machine from being read may have a name, and a remedy.
     let why = |error: std::io::Error| doctor::obstacle().unwrap_or(error.to_string());
     let machine = Machine::read().map_err(|error| (why(error), Exit::Failed))?;
-    let settings =
+    let mut settings =
         Settings::resolve(raw, &machine).map_err(|error| (error.to_string(), Exit::Usage))?;
+    if let Some(subject) = subject {
+        settings.subject = subject;
+    }
     let stats = settings.stats.as_deref().map(StatsFile::create).transpose();
     let stats = stats.map_err(|error| (error.to_string(), Exit::Usage))?;
     // The last that can fail here: it may not be there a second time.
@@ -135,7 +143,7 @@ fn known(settings: &Settings, mounts: &[Arc<Mutex<BesideReport>>]) -> Known {
 fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) -> Job {
     let record = record.zip(settings.record.as_ref());
     Job {
-        program: settings.program.clone(),
+        subject: settings.subject.clone(),
         budget_bytes: settings.budget.bytes,
         swap: settings.swap.clone(),
         codec: settings.codec.clone(),
@@ -175,8 +183,12 @@ fn tell(result: &Result<Outcome, RunError>, mounts: &[BesideReport], verbosity: 
                 }
                 let _ = std::io::stderr().write_all(table.as_bytes());
             }
-            if let Ending::Stopped { message } = &outcome.ending {
-                say(message);
+            match &outcome.ending {
+                Ending::Stopped { message } => say(message),
+                Ending::Left if verbosity != Verbosity::Quiet => {
+                    say("detached: the processes go on, with all their memory");
+                }
+                _ => {}
             }
             exit_of_ending(&outcome.ending)
         }
@@ -187,6 +199,7 @@ fn exit_of_ending(ending: &Ending) -> Exit {
     match ending {
         Ending::Exited(code) => Exit::Program(*code),
         Ending::Signalled(signal) => Exit::Signal(*signal),
+        Ending::Over | Ending::Left => Exit::Program(0),
         Ending::Stopped { .. } => Exit::Failed,
     }
 }

@@ -8,19 +8,18 @@ use crate::args::{CgroupArg, RunArgs};
 use crate::budget::{Budget, MachineMemory};
 use crate::jobs::Outer;
 use crate::mounts::{refuse_inside, JobMount, JobMountError};
-use crate::pager::{OwnCgroup, Place, Protection, Swap, BUDGET_MIN};
+use crate::pager::{OwnCgroup, Place, Protection, Subject, Swap, BUDGET_MIN};
 use crate::size::{human, parse_amount, parse_size, SizeError};
 use crate::swap_dir::{self, SwapDirError};
 use pleat_codec::{Choice, UnknownChoice};
 use pleat_engine::{preset, preset_names, Preset};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A run, settled.
 pub struct Settings {
-    /// Program and arguments; never empty.
-    pub program: Vec<OsString>,
+    /// Program and arguments, or processes that run; never empty.
+    pub subject: Subject,
     /// What the job is called.
     pub name: String,
     /// The supervisor of the job around it, where there is one.
@@ -204,7 +203,7 @@ impl Settings {
             mounts,
             record,
             verbosity: verbosity(&raw),
-            program: raw.program,
+            subject: Subject::Program(raw.program),
             stats: raw.stats,
             profile: raw.profile,
             warnings,

@@ -4,9 +4,12 @@
 //! written at the end whatever happened. `docs/stats.md` explains each field; a test here compares
 //! the two in both directions.
 
-use crate::pager::{Ending, Outcome, Place, ProfileReport, Protection, Report, RunError, StatsOf};
+use crate::pager::{
+    Ending, Outcome, Place, ProfileReport, Protection, Report, RunError, StatsOf, Subject,
+};
 use crate::settings::Settings;
 use pleat_mount::BesideReport;
+use pleat_sys::procfs::command_line;
 use serde::Serialize;
 use serde_json::json;
 use std::fs::File;
@@ -125,8 +128,12 @@ impl<'a> Stats<'a> {
 }
 
 fn words(settings: &Settings) -> Vec<String> {
-    let words = settings.program.iter();
+    let words = match &settings.subject {
+        Subject::Program(words) => words.clone(),
+        Subject::Running(pids) => pids.first().map_or(Vec::new(), |pid| command_line(*pid)),
+    };
     words
+        .iter()
         .map(|word| word.to_string_lossy().into_owned())
         .collect()
 }
@@ -208,6 +215,14 @@ impl EndingStats {
             Ok(Ending::Signalled(signal)) => EndingStats {
                 kind: "signalled",
                 signal: Some(*signal),
+                ..none
+            },
+            Ok(Ending::Over) => EndingStats {
+                kind: "over",
+                ..none
+            },
+            Ok(Ending::Left) => EndingStats {
+                kind: "left",
                 ..none
             },
             Ok(Ending::Stopped { message }) => EndingStats {

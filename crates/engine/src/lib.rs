@@ -49,6 +49,7 @@
 
 mod blocks;
 mod bodies;
+mod bring_back;
 mod cache;
 mod chunks;
 mod collect;

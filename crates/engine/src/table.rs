@@ -264,6 +264,21 @@ impl PageTable {
         }
     }
 
+    /// The first page from `from` on that is away or leaving.
+    pub(crate) fn first_away(&self, from: PageNo) -> Option<PageNo> {
+        let (mut first, mut skipped) = (from.0 / CHUNK_PAGES, (from.0 % CHUNK_PAGES) as usize);
+        while let Some(number) = self.chunks.first_in(first..=u64::MAX) {
+            let skip = if number == first { skipped } else { 0 };
+            let packed = &self.chunks.get(number)?.packed[skip..];
+            let is_away = |packed: &u64| PageState::unpack(*packed).is_away();
+            if let Some(index) = packed.iter().position(is_away) {
+                return Some(PageNo(number * CHUNK_PAGES + (skip + index) as u64));
+            }
+            (first, skipped) = (number + 1, 0);
+        }
+        None
+    }
+
     /// Every page that is not unknown, in address order.
     pub(crate) fn known(&self) -> impl Iterator<Item = (PageNo, PageState)> + '_ {
         self.chunks.iter().flat_map(|(number, chunk)| {

@@ -5,6 +5,7 @@
 //! share, since a fork or because they map the same, is counted once, by the kernel's proportional figures, which are
 //! dear to read and therefore sampled.
 
+use crate::family::Family;
 use crate::shared::{Link, Shared};
 use crate::supervisor::users::Users;
 use crate::unknown::Unknown;
@@ -125,6 +126,8 @@ pub struct Reading {
 
 /// All processes of the job, by process id.
 pub struct Census {
+    /// Who belongs to the job.
+    family: Family,
     /// By process id.
     pub processes: HashMap<i32, Process>,
     /// The supervisor, the keeper and helpers of companions.
@@ -138,11 +141,12 @@ pub struct Census {
 }
 
 impl Census {
-    /// A census of a job that has no process yet; these processes are ours, beside the one that runs.
-    pub fn new(helpers: &[i32]) -> Census {
+    /// A census of a job of which no process is known yet; these processes are ours, beside the one that runs.
+    pub fn new(family: Family, helpers: &[i32]) -> Census {
         let own = [std::process::id() as i32];
         let own = own.iter().chain(helpers);
         Census {
+            family,
             processes: HashMap::new(),
             own: own.flat_map(|&pid| StatmReader::open(pid)).collect(),
             own_kernel_bytes: 0,
@@ -153,8 +157,29 @@ impl Census {
 
     /// Adds a process known by its number, if it is one of the job's; `None` when it is gone already.
     pub fn add(&mut self, pid: i32, stage: Stage, keeper: &Keeper) -> Option<&mut Process> {
-        let pidfd = pidfd::of_descendant(pid, std::process::id() as i32)?;
+        let pidfd = self.open(pid)?;
         self.add_known(pid, pidfd, stage, keeper)
+    }
+
+    /// Whether a process of this number is known, and alive.
+    fn is_met(&self, pid: i32) -> bool {
+        let met = self.processes.get(&pid);
+        met.is_some_and(|met| !pidfd::has_ended(&met.pidfd))
+    }
+
+    /// The ancestors of the process behind `pidfd`, whose number is `pid`; `None` where it is none of the job's, or has ended.
+    pub fn line_of(&self, pid: i32, pidfd: &OwnedFd) -> Option<Vec<i32>> {
+        self.family.line_of(pid, pidfd, &|pid| self.is_met(pid))
+    }
+
+    /// A descriptor for a process of the job; `None` if it is none of it, or gone.
+    pub fn open(&self, pid: i32) -> Option<OwnedFd> {
+        self.family.open(pid, &|pid| self.is_met(pid))
+    }
+
+    /// All processes of the job that are found, known or not.
+    pub fn members(&self) -> Vec<i32> {
+        self.family.members(&mut self.processes.keys().copied())
     }
 
     /// Adds a process of the job's; `None` when it is gone already.
@@ -325,6 +350,12 @@ impl Census {
         for process in self.processes.values() {
             process::signal(process.pidfd.as_raw_fd(), libc::SIGKILL);
         }
+    }
+
+    /// Kills every process of the job, known or not, but for ours.
+    pub fn kill_everybody(&self, ours: &[i32]) {
+        self.kill_all();
+        self.family.kill(ours);
     }
 }
 

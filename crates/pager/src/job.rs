@@ -1,7 +1,9 @@
 //! A job from start to end: everything is set up here, then the supervisor runs.
 
+use crate::attach;
 use crate::budget::{largest_later, Budget, BUDGET_MIN};
 use crate::companion::{dismiss, Companion};
+use crate::family::Family;
 use crate::lookout::Lookout;
 use crate::own_group::{OwnCgroup, OwnGroup};
 use crate::pool::Pool;
@@ -31,10 +33,19 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// What is run, or runs already.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// A program with its arguments, to be started.
+    Program(Vec<OsString>),
+    /// Processes by their numbers, which run already, with what they have started and will.
+    Running(Vec<i32>),
+}
+
 /// What to run, and how.
 pub struct Job {
-    /// The program and its arguments.
-    pub program: Vec<OsString>,
+    /// What.
+    pub subject: Subject,
     /// Memory for everything: the job's resident memory, compressed pages, staging, supervisor.
     pub budget_bytes: u64,
     /// Where pages go that do not fit; `None`: they must fit.
@@ -134,6 +145,10 @@ pub enum Ending {
     Exited(i32),
     /// A signal killed the program.
     Signalled(i32),
+    /// All processes that were running before have ended.
+    Over,
+    /// Processes that were running before were left, with all their memory, and go on.
+    Left,
     /// pleat had to end the job.
     Stopped {
         /// Why, and what helps.
@@ -214,6 +229,10 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
         });
     }
     check_swap_max(job)?;
+    let family = match &job.subject {
+        Subject::Program(_) => Family::default(),
+        Subject::Running(pids) => attach::family(pids)?,
+    };
     let start = Instant::now();
     keep_heap_small();
     let signals = Signals::collect(&[
@@ -245,11 +264,14 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     let mut helpers = helpers.map_err(other("start a helper"))?;
     let grant = Grant::find(job.helper.as_deref());
     helpers.extend(grant.helper());
+    if family.is_given() && !grant.reports_forks() {
+        return Err(RunError::Unsupported(attach::NO_FORKS.into()));
+    }
     let place = own_group.as_ref().map(|own| own.group().place().clone());
     let keeper = Keeper::start(place).map_err(other("start the keeper"))?;
     helpers.push(keeper.pid());
     helpers.extend(keeper.second());
-    let beside = (own_group.as_ref(), keeper.pid());
+    let beside = (own_group.as_ref(), keeper.pid(), family);
     let started = start_job(job, &signals, before, grant, companions, beside);
     if started.is_err() {
         dismiss(companions);
@@ -323,7 +345,7 @@ fn start_job(
     before: Before,
     grant: Grant,
     companions: &mut [Box<dyn Companion>],
-    (own_group, keeper_pid): (Option<&OwnGroup>, i32),
+    (own_group, keeper_pid, family): (Option<&OwnGroup>, i32, Family),
 ) -> Result<Started, RunError> {
     let (name, listener) = listen(own_group)?;
     signals::adopt_orphans().map_err(other("adopt the job's orphans"))?;
@@ -338,27 +360,34 @@ fn start_job(
         recompress: job.recompress,
         has_spare_cpu: true,
     };
-    let shared = Shared::new(parts).map_err(other("make an event descriptor"))?;
+    let shared = Shared::of(family.clone(), parts);
+    let shared = shared.map_err(other("make an event descriptor"))?;
     let shared = Arc::new(shared);
     for companion in companions.iter_mut() {
         companion.start(&shared)?;
     }
-    let is_eager = !pleat_sys::inject::may_trace(keeper_pid);
-    let mut command = program_command(job, &name, companions, is_eager)?;
-    signals::exec_with_mask_of(&mut command, signals);
-    before.inherited.leave_to(&mut command);
-    end_with_us(&mut command);
-    if let Some(oom_score) = before.oom_score {
-        oom_score.leave_to(&mut command);
-    }
-    if let Some(own) = own_group {
-        enter_group(&mut command, own.group().entrance());
-    }
-    let program = spawn(job, &mut command)?;
+    let program = match &job.subject {
+        Subject::Program(words) => {
+            let is_eager = !pleat_sys::inject::may_trace(keeper_pid);
+            let mut command = program_command((job, words), &name, companions, is_eager)?;
+            signals::exec_with_mask_of(&mut command, signals);
+            before.inherited.leave_to(&mut command);
+            end_with_us(&mut command);
+            if let Some(oom_score) = before.oom_score {
+                oom_score.leave_to(&mut command);
+            }
+            if let Some(own) = own_group {
+                enter_group(&mut command, own.group().entrance());
+            }
+            spawn(words, &mut command)?
+        }
+        Subject::Running(pids) => pids.first().copied().unwrap_or_default(),
+    };
     Ok(Started {
         shared,
         listener,
         program,
+        family,
         grant,
         socket: name,
         budget_max_bytes,
@@ -446,8 +475,8 @@ fn socket_name() -> io::Result<String> {
     Ok(format!("pleat-{high:016x}{low:016x}"))
 }
 
-fn spawn(job: &Job, command: &mut Command) -> Result<i32, RunError> {
-    let name = || job.program[0].to_string_lossy().into_owned();
+fn spawn(words: &[OsString], command: &mut Command) -> Result<i32, RunError> {
+    let name = || words[0].to_string_lossy().into_owned();
     match command.spawn() {
         Ok(child) => Ok(child.id() as i32),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

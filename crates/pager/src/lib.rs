@@ -18,6 +18,7 @@
 //! ([`run_beside`]), whose budget it shares.
 #![forbid(unsafe_op_in_unsafe_fn)]
 
+mod attach;
 mod budget;
 mod census;
 mod cgroup;
@@ -27,6 +28,7 @@ pub mod control;
 mod crowd;
 mod ends;
 mod engine_lock;
+mod family;
 mod files;
 mod fold;
 mod folds;
@@ -70,7 +72,7 @@ pub use ends::Failure;
 pub use fold::check;
 pub use folds::FoldJob;
 pub use job::{
-    run, run_beside, Ending, Job, Known, Outcome, Place, Record, RunError, StatsOf, Swap,
+    run, run_beside, Ending, Job, Known, Outcome, Place, Record, RunError, StatsOf, Subject, Swap,
 };
 pub use meters::{Meter, Reading};
 pub use own_group::{try_own_cgroup, OwnCgroup};

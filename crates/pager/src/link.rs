@@ -66,6 +66,8 @@ pub struct Mail {
     pub give_back: bool,
     /// Reads of mapped files that have ended.
     pub file_reads: Vec<FileRead>,
+    /// Its process is to be left, or not any more.
+    pub leave: Option<bool>,
 }
 
 /// One managed address space, as other threads see it.
@@ -236,6 +238,14 @@ impl Link {
     pub fn is_over(&self) -> bool {
         self.ended.load(Ordering::Acquire)
             || (self.why_unservable().is_some() && lock(&self.process).is_none())
+    }
+
+    /// Has the space's thread bring back all that is away, and leave the process; or stay after all.
+    pub fn leave(&self, is_leaving: bool) {
+        // Before the mail is read nothing more is taken.
+        lock(&self.take).close(is_leaving);
+        lock(&self.mail).leave = Some(is_leaving);
+        self.bell.ring();
     }
 
     /// Asks the space's thread to end.

@@ -37,7 +37,7 @@ fn with_option(given: Option<OsString>) -> OsString {
 /// # Errors
 /// The working directory is not to be seen in what is mounted over it.
 pub(crate) fn program_command(
-    job: &Job,
+    (job, words): (&Job, &[OsString]),
     socket: &str,
     companions: &[Box<dyn Companion>],
     is_eager: bool,
@@ -47,13 +47,13 @@ pub(crate) fn program_command(
         preload.push(":");
         preload.push(before);
     }
-    let mut command = Command::new(&job.program[0]);
+    let mut command = Command::new(&words[0]);
     // Its loader would complain of the agent. (`agent/src/exec.rs` does the same for what a program executes.)
-    if !is_for_other_machine(&job.program[0]) {
+    if !is_for_other_machine(&words[0]) {
         command.env("LD_PRELOAD", preload);
     }
     command
-        .args(&job.program[1..])
+        .args(&words[1..])
         .env(
             SANITIZER_VARIABLE,
             with_option(env::var_os(SANITIZER_VARIABLE)),

@@ -6,6 +6,7 @@
 use crate::crowd::Crowd;
 use crate::ends::Failure;
 use crate::engine_lock::{EngineLock, Held};
+use crate::family::Family;
 use crate::files::Readers;
 use crate::folds::Folds;
 pub use crate::link::{AgentLink, Link};
@@ -174,7 +175,15 @@ impl Shared {
     /// # Errors
     /// When no descriptor can be had.
     pub fn new(parts: Parts) -> io::Result<Shared> {
-        Shared::on(Arc::new(Linux), parts)
+        Shared::of(Family::default(), parts)
+    }
+
+    /// The same of this family.
+    ///
+    /// # Errors
+    /// As for [`Shared::new`].
+    pub(crate) fn of(family: Family, parts: Parts) -> io::Result<Shared> {
+        Shared::on(Arc::new(Linux(family)), parts)
     }
 
     /// The same, on another machine than this.

@@ -61,6 +61,8 @@ pub struct TakeState {
     has_leftovers: bool,
     /// Since when no new command may be made, for events are being applied or a fork is announced.
     held: Option<Instant>,
+    /// The process is being left: no command is made any more.
+    is_closed: bool,
 }
 
 impl TakeState {
@@ -83,6 +85,16 @@ impl TakeState {
         self.held = None;
     }
 
+    /// No command is made from now on, or some are again.
+    pub fn close(&mut self, is_closed: bool) {
+        self.is_closed = is_closed;
+    }
+
+    /// Whether none is.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// Whether no new command may be made.
     pub fn is_held(&self) -> bool {
         self.held.is_some()
@@ -90,7 +102,8 @@ impl TakeState {
 
     /// Whether a command may be made: there is an agent that is at rest, and nothing holds commands back.
     pub fn is_free(&self) -> bool {
-        matches!(self.command, Command::None) && !self.is_held() && self.agent.is_some()
+        let is_at_rest = matches!(self.command, Command::None) && self.agent.is_some();
+        is_at_rest && !self.is_held() && !self.is_closed
     }
 
     /// Whether no command is under way, nor being made, so that nothing is about to leave.

@@ -63,12 +63,26 @@ pub fn has_ended(pidfd: &impl AsRawFd) -> bool {
 /// The caller is `ancestor`, or holds a descriptor of it that is alive afterwards.
 pub fn lineage(pid: Pid, pidfd: &impl AsRawFd, ancestor: Pid) -> Option<Vec<Pid>> {
     for _ in 0..WALKS_MAX {
-        let line = line_to(pid, ancestor, &mut |pid| parent(pid));
+        let line = line_of(pid, &mut |at| at == ancestor, &mut |pid| parent(pid));
         // Alive after all was read by its number: the number was its own.
         match line {
             _ if has_ended(pidfd) => return None,
             Line::Of(line) => return Some(line),
-            Line::Elsewhere => return None,
+            Line::Elsewhere(_) => return None,
+            Line::Changed => {}
+        }
+    }
+    None
+}
+
+/// All ancestors of the process behind `pidfd`, whose number is `pid`, nearest first, as far as this PID namespace has them.
+/// `None`: it has ended.
+pub fn ancestors(pid: Pid, pidfd: &impl AsRawFd) -> Option<Vec<Pid>> {
+    for _ in 0..WALKS_MAX {
+        let line = line_of(pid, &mut |_| false, &mut |pid| parent(pid));
+        match line {
+            _ if has_ended(pidfd) => return None,
+            Line::Of(line) | Line::Elsewhere(line) => return Some(line),
             Line::Changed => {}
         }
     }
@@ -80,30 +94,31 @@ pub fn lineage(pid: Pid, pidfd: &impl AsRawFd, ancestor: Pid) -> Option<Vec<Pid>
 enum Line {
     /// These, the ancestor last.
     Of(Vec<Pid>),
-    /// Another.
-    Elsewhere,
+    /// These, and none of them is that one.
+    Elsewhere(Vec<Pid>),
     /// Somebody in it has ended meanwhile, and his children have another parent.
     Changed,
 }
 
-/// The line of parents, read upwards and then downwards.
+/// The line of parents up to the one that is looked for, read upwards and then downwards.
 ///
 /// A parent may end in between, and its number be given to another. But then its child has another parent when
 /// it is asked again; and as it is asked after the parent was, the parent that was asked is the child's. From
 /// the first process, whose descriptor vouches for it, that goes up link by link.
-fn line_to(pid: Pid, ancestor: Pid, parent_of: &mut dyn FnMut(Pid) -> io::Result<Pid>) -> Line {
-    let mut line = Vec::new();
-    let mut at = pid;
-    while at != ancestor || line.is_empty() {
-        // 0: the first process, or a parent that this PID namespace does not have.
-        if at <= 1 || line.len() >= GENERATIONS_MAX || (at == ancestor && line.is_empty()) {
-            return Line::Elsewhere;
-        }
+fn line_of(
+    pid: Pid,
+    is_wanted: &mut dyn FnMut(Pid) -> bool,
+    parent_of: &mut dyn FnMut(Pid) -> io::Result<Pid>,
+) -> Line {
+    let (mut line, mut at, mut is_found) = (Vec::new(), pid, false);
+    // Not of itself. 0: a parent that this PID namespace does not have.
+    while !is_found && at > 1 && line.len() < GENERATIONS_MAX && !is_wanted(pid) {
         let Ok(parent) = parent_of(at) else {
             return Line::Changed;
         };
         at = parent;
         line.push(at);
+        is_found = is_wanted(at);
     }
     for nth in (0..line.len()).rev() {
         let child = if nth == 0 { pid } else { line[nth - 1] };
@@ -111,7 +126,10 @@ fn line_to(pid: Pid, ancestor: Pid, parent_of: &mut dyn FnMut(Pid) -> io::Result
             return Line::Changed;
         }
     }
-    Line::Of(line)
+    match is_found {
+        true => Line::Of(line),
+        false => Line::Elsewhere(line),
+    }
 }
 
 /// A descriptor for a process that descends from `ancestor`; `None` if it does not, or is gone.
@@ -153,7 +171,7 @@ mod tests {
                 .copied()
                 .ok_or(io::ErrorKind::NotFound.into())
         };
-        line_to(pid, ancestor, &mut parent_of)
+        line_of(pid, &mut |at| at == ancestor, &mut parent_of)
     }
 
     #[test]
@@ -161,16 +179,16 @@ mod tests {
         let tree = of(&[(50, 40), (40, 30), (30, 1), (60, 1), (70, 0)]);
         assert_eq!(walk(&tree, 50, 30), Line::Of(vec![40, 30]));
         assert_eq!(walk(&tree, 40, 30), Line::Of(vec![30]));
-        assert_eq!(walk(&tree, 30, 30), Line::Elsewhere, "not of itself");
-        assert_eq!(walk(&tree, 60, 30), Line::Elsewhere);
-        assert_eq!(
-            walk(&tree, 70, 30),
-            Line::Elsewhere,
-            "its parent is not seen here"
-        );
+        let elsewhere = |line: &[Pid]| Line::Elsewhere(line.to_vec());
+        assert_eq!(walk(&tree, 30, 30), elsewhere(&[]), "not of itself");
+        assert_eq!(walk(&tree, 60, 30), elsewhere(&[1]));
+        let unseen = walk(&tree, 70, 30);
+        assert_eq!(unseen, elsewhere(&[0]), "its parent is not seen here");
         assert_eq!(walk(&tree, 99, 30), Line::Changed);
         let circle = of(&[(5, 6), (6, 5)]);
-        assert_eq!(walk(&circle, 5, 30), Line::Elsewhere, "a circle ends");
+        assert!(
+            matches!(walk(&circle, 5, 30), Line::Elsewhere(line) if line.len() == GENERATIONS_MAX)
+        );
     }
 
     #[test]
@@ -185,7 +203,8 @@ mod tests {
                 _ => 1,
             })
         };
-        assert_eq!(line_to(50, 30, &mut parent_of), Line::Changed);
+        let line = line_of(50, &mut |at| at == 30, &mut parent_of);
+        assert_eq!(line, Line::Changed);
     }
 
     #[test]
@@ -194,6 +213,7 @@ mod tests {
         let (pid, own) = (child.id() as Pid, std::process::id() as Pid);
         let fd = pidfd(pid).unwrap();
         assert_eq!(lineage(pid, &fd, own), Some(vec![own]));
+        assert_eq!(ancestors(pid, &fd).unwrap().first(), Some(&own));
         assert!(of_descendant(1, own).is_none() && of_descendant(own, own).is_none());
         drop(child.stdin.take());
         while !has_ended(&fd) {

@@ -4,8 +4,10 @@
 
 use pleat_wire::uffd as abi;
 use pleat_wire::uffd::{Message, MESSAGE_BYTES};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most messages read at once.
 pub const BATCH: usize = 16;
@@ -43,24 +45,31 @@ impl FillError {
 
 /// A userfaultfd of another process.
 #[derive(Debug)]
-pub struct Uffd(OwnedFd);
+pub struct Uffd {
+    fd: OwnedFd,
+    /// Something else has its place among the descriptors.
+    is_closed: AtomicBool,
+}
 
 impl AsRawFd for Uffd {
     fn as_raw_fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.fd.as_raw_fd()
     }
 }
 
 impl From<Uffd> for OwnedFd {
     fn from(uffd: Uffd) -> OwnedFd {
-        uffd.0
+        uffd.fd
     }
 }
 
 impl Uffd {
     /// Takes over a descriptor received from an agent or with a fork event.
     pub fn new(fd: OwnedFd) -> Uffd {
-        Uffd(fd)
+        Uffd {
+            fd,
+            is_closed: AtomicBool::new(false),
+        }
     }
 
     /// Takes over what a process has sent as its userfaultfd, if it is one: of anything else nobody knows what an
@@ -72,7 +81,7 @@ impl Uffd {
         // Of a file this shows the path, which begins with a slash.
         let what = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
         match what.as_os_str() == "anon_inode:[userfaultfd]" {
-            true => Ok(Uffd(fd)),
+            true => Ok(Uffd::new(fd)),
             false => Err(io::Error::from_raw_os_error(libc::EBADF)),
         }
     }
@@ -80,7 +89,7 @@ impl Uffd {
     /// Takes over the userfaultfd of a child, whose descriptor came with [`Message::Fork`].
     pub fn take_child(&self, descriptor: i32) -> Uffd {
         // SAFETY: the kernel made the descriptor for the reader of the message, who calls this once for it.
-        Uffd(unsafe { OwnedFd::from_raw_fd(descriptor) })
+        Uffd::new(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 
     /// Makes the handshake over a userfaultfd that is new. A refused one may be made again.
@@ -246,7 +255,21 @@ impl Uffd {
     /// Whether the address space is gone.
     pub fn is_dead(&self) -> bool {
         // Page 0 is never mapped, so this never fills anything.
-        matches!(self.zero(0, PAGE), Err(FillError::Dead))
+        self.is_closed.load(Ordering::Acquire) || matches!(self.zero(0, PAGE), Err(FillError::Dead))
+    }
+
+    /// Closes it though others may hold this, or be about to use it: its number stays taken, by nothing. What the kernel does where
+    /// nobody else has it open: all that is registered is so no more, write protection ends, and who waits looks again.
+    pub fn close(&self) {
+        if self.is_closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Ok(nothing) = File::open("/dev/null") else {
+            // It is closed with this process.
+            return;
+        };
+        // SAFETY: both descriptors are open; the second is this one's own, which stays a descriptor of nothing.
+        unsafe { libc::dup3(nothing.as_raw_fd(), self.as_raw_fd(), libc::O_CLOEXEC) };
     }
 
     /// Whether an address space event waits to be read, or is under way.

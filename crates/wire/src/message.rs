@@ -207,6 +207,9 @@ pub const FORBIDDEN: u8 = 7;
 /// Supervisor to agent: nothing of this process is to be taken any more, because the job's main program has ended,
 /// or the process cannot be managed or is not to be served; the agent thread ends and the process goes on alone.
 pub const RELEASE: u32 = 6;
+/// Supervisor to agent, a [`Word`]: nothing of this process is away any more, and nothing will be. The agent gives back what it has
+/// mapped but for its code and stack, and its thread ends. Of processes that loaded the library nobody asks that.
+pub const LEAVE: u32 = 23;
 /// Supervisor to agent: a [`Guard`].
 pub const GUARD: u32 = 7;
 

@@ -3,10 +3,12 @@
 //! What a job says is believed only as far as its user is the one whose directory the socket lies in; and it is shown without control
 //! characters. A job that does not answer keeps nobody waiting for long.
 
+mod attach;
 mod list;
 mod outer;
 mod set;
 
+pub use attach::{attach, detach};
 pub use list::list;
 pub use outer::{step_out, Outer};
 pub use set::set;

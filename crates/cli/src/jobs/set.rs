@@ -58,18 +58,33 @@ fn try_set(raw: &SetArgs) -> Result<Exit, Stop> {
 /// Waits until the job is within its budget.
 fn wait(job: &Job, most: Duration) -> Result<Exit, Stop> {
     let (start, title) = (Instant::now(), job.title());
+    match wait_for(job, most, |status| status.settled)? {
+        Some(status) => reached(&title, &status, start.elapsed()),
+        None => {
+            print(&format!("{title}: has ended\n"))?;
+            Ok(Exit::Program(0))
+        }
+    }
+}
+
+/// Waits until a job is as wanted, but no longer than that; answers how it is then. `None`: it has ended.
+pub(super) fn wait_for(
+    job: &Job,
+    most: Duration,
+    is_so: impl Fn(&Status) -> bool,
+) -> Result<Option<Status>, Stop> {
+    let start = Instant::now();
     loop {
         let status = job.look();
         let status = status.map_err(|why| {
-            Stop::failure(format!("{title} does not answer: {}", super::shown(&why)))
+            let why = super::shown(&why);
+            Stop::failure(format!("{} does not answer: {why}", job.title()))
         })?;
         let Some(status) = status else {
-            print(&format!("{title}: has ended\n"))?;
-            return Ok(Exit::Program(0));
+            return Ok(None);
         };
-        let is_late = start.elapsed() >= most;
-        if status.settled || is_late {
-            return reached(&title, &status, start.elapsed());
+        if is_so(&status) || start.elapsed() >= most {
+            return Ok(Some(status));
         }
         // Another process brings it about, and does not tell when.
         std::thread::sleep(LOOK_EVERY);
@@ -96,7 +111,7 @@ fn reached(title: &str, status: &Status, took: Duration) -> Result<Exit, Stop> {
 }
 
 /// The job that is meant by a name, or by the number of a process.
-fn choose<'a>(found: &'a Found, text: &str) -> Result<&'a Job, Stop> {
+pub(super) fn choose<'a>(found: &'a Found, text: &str) -> Result<&'a Job, Stop> {
     let all = "`pleat list` shows those there are";
     let pid: Option<i32> = text.parse().ok();
     if let Some(pid) = pid {
@@ -125,11 +140,13 @@ fn choose<'a>(found: &'a Found, text: &str) -> Result<&'a Job, Stop> {
     }
 }
 
-/// The innermost job in which a process is: its supervisor is the process itself, or the nearest above it.
-fn around(found: &Found, pid: i32) -> Option<&Job> {
+/// The innermost job in which a process is: its supervisor, or one of the processes that it has taken up, is the process itself, or
+/// the nearest above it.
+pub(super) fn around(found: &Found, pid: i32) -> Option<&Job> {
     let mut at = pid;
     for _ in 0..PARENTS_MAX {
-        if let Some(job) = found.jobs.iter().find(|job| job.status.pid == at) {
+        let is_of = |job: &&Job| job.status.pid == at || job.status.attached_pids.contains(&at);
+        if let Some(job) = found.jobs.iter().find(is_of) {
             return Some(job);
         }
         at = procfs::status(at).ok()?.ppid;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use pleat_backing::{DirectFile, Fault, Faulty, Rings};
 use pleat_codec::Choice;
 use pleat_engine::preset;
-use pleat_pager::{Ending, Job, OwnCgroup, Place, Protection, RunError, Swap};
+use pleat_pager::{Ending, Job, OwnCgroup, Place, Protection, RunError, Subject, Swap};
 
 const FAULTS: [(&str, Fault); 10] = [
     ("no-space", Fault::NoSpace),
@@ -75,6 +75,7 @@ fn supervise(args: &Args, faulty: Arc<Faulty>) -> u8 {
     let result = job(args, faulty).and_then(|job| pleat_pager::run(&job));
     match result.map(|outcome| outcome.ending) {
         Ok(Ending::Exited(code)) => code as u8,
+        Ok(Ending::Over | Ending::Left) => 0,
         Ok(Ending::Signalled(signal)) => 128u8.wrapping_add(signal as u8),
         Ok(Ending::Stopped { message }) => {
             eprintln!("pleat: {message}");
@@ -92,7 +93,7 @@ fn job(args: &Args, faulty: Arc<Faulty>) -> Result<Job, RunError> {
     let preset = preset("pleat").map_err(RunError::Other)?;
     let codec = Choice::parse(&preset.codec).map_err(|error| RunError::Other(error.to_string()))?;
     Ok(Job {
-        program: args.program.clone(),
+        subject: Subject::Program(args.program.clone()),
         budget_bytes: args.budget_bytes,
         swap: Some(Swap {
             place: Place::Given(faulty),

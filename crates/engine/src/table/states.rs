@@ -112,6 +112,11 @@ impl PageState {
         !matches!(self, PageState::Unknown | PageState::Away(_))
     }
 
+    /// Whether it is not in memory of its program, or soon will not be.
+    pub(crate) fn is_away(self) -> bool {
+        matches!(self, PageState::Away(_) | PageState::Leaving { .. })
+    }
+
     /// Whether a page that is `self` may be `to` next. Only a page that is leaving, or moved to an empty address, may
     /// be away: what others hold in memory would be lost, or the body that they name.
     pub(crate) fn may_become(self, to: PageState) -> bool {

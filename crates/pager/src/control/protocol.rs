@@ -13,6 +13,8 @@ pub enum Request {
     Status,
     /// The job is to have this budget, in bytes.
     Set(u64),
+    /// Processes that were running before are to be left, with all their memory.
+    Detach,
     /// Every counter, as `--stats` writes them at the end.
     Stats,
 }
@@ -39,10 +41,11 @@ impl Request {
         match request["do"].as_str() {
             Some("status") => Ok(Request::Status),
             Some("stats") => Ok(Request::Stats),
+            Some("detach") => Ok(Request::Detach),
             Some("set") => request["memory_bytes"].as_u64().map(Request::Set).ok_or(
                 r#"set needs the new budget in bytes, a whole number: add "memory_bytes":209715200"#.into(),
             ),
-            _ => Err(r#"nothing known is to be done: choose "do" from "status", "set" and "stats""#.into()),
+            _ => Err(r#"nothing known is to be done: choose "do" from "status", "set", "stats" and "detach""#.into()),
         }
     }
 
@@ -51,6 +54,7 @@ impl Request {
         let request = match self {
             Request::Status => json!({"version": VERSION, "do": "status"}),
             Request::Stats => json!({"version": VERSION, "do": "stats"}),
+            Request::Detach => json!({"version": VERSION, "do": "detach"}),
             Request::Set(bytes) => {
                 json!({"version": VERSION, "do": "set", "memory_bytes": bytes})
             }
@@ -94,6 +98,12 @@ pub struct Status {
     pub started_unix_s: u64,
     /// For how long it has run, in microseconds.
     pub wall_us: u64,
+    /// The processes that were running before (pleat attach); none where this one has started the program.
+    #[serde(default)]
+    pub attached_pids: Vec<i32>,
+    /// Whether they are being left: what is away comes back.
+    #[serde(default)]
+    pub detaching: bool,
     /// The supervisor of the job around this one; null where there is none.
     pub inside_pid: Option<i32>,
 }
@@ -129,7 +139,13 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_is_written() {
-        for request in [Request::Status, Request::Stats, Request::Set(7 << 30)] {
+        let all = [
+            Request::Status,
+            Request::Stats,
+            Request::Detach,
+            Request::Set(7 << 30),
+        ];
+        for request in all {
             let line = request.line();
             assert!(line.ends_with('\n') && line.matches('\n').count() == 1);
             assert_eq!(Request::parse(line.as_bytes()), Ok(request));

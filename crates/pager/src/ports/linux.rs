@@ -1,6 +1,7 @@
 //! The ports as Linux has them.
 
 use super::{AgentSocket, Call, Machine, Memory, PageTableView, Runs, SpaceBell, Userfault};
+use crate::family::Family;
 use crate::space::Space;
 use pleat_sys::channel::{Channel, Received};
 use pleat_sys::process::{self, Bell};
@@ -75,6 +76,10 @@ impl Userfault for Uffd {
     fn is_event_pending(&self) -> bool {
         Uffd::is_event_pending(self)
     }
+
+    fn close(&self) {
+        Uffd::close(self);
+    }
 }
 
 impl AgentSocket for Channel {
@@ -129,8 +134,8 @@ impl Memory for Content {
     }
 }
 
-/// The machine that this runs on.
-pub struct Linux;
+/// The machine that this runs on, with the job's family.
+pub struct Linux(pub Family);
 
 impl Machine for Linux {
     fn now(&self) -> Instant {
@@ -221,7 +226,7 @@ impl Machine for Linux {
     fn find_waiting(&self, thread: i32) -> Option<(i32, Arc<OwnedFd>)> {
         let pid = procfs::tgid_of_thread(thread).ok()?;
         // Taken first: what is seen afterwards is of this process, or of one that has ended.
-        let found = pidfd::of_descendant(pid, std::process::id() as i32)?;
+        let found = self.0.open(pid, &|_| false)?;
         let is_it = procfs::shares_numbers(pid) && procfs::sleeps_in(thread).contains(IN_FAULT);
         is_it.then(|| (pid, Arc::new(found)))
     }

@@ -94,6 +94,10 @@ pub trait Userfault: Send + Sync {
 
     /// Whether an event of the address space waits to be read, or is under way.
     fn is_event_pending(&self) -> bool;
+
+    /// Gives the address space back to the kernel, as far as this side has it: nothing is registered any more, and who waits
+    /// goes on. From then on it is dead here.
+    fn close(&self);
 }
 
 /// The connection to an agent.

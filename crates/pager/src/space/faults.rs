@@ -31,6 +31,9 @@ const LOOK_AFTER: Duration = Duration::from_millis(2);
 /// A fault that waits longer for its page to be gone may wait for an agent that is stopped.
 const OVERDUE: Duration = Duration::from_millis(100);
 
+/// No thread has this number.
+const NOBODY: u32 = 0;
+
 /// A fault that could not be answered at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
@@ -94,6 +97,16 @@ impl Fault {
             why: Later::Event,
             is_urgent: false,
         }
+    }
+
+    /// Nobody waits for the page: it is to come back all the same.
+    pub(super) fn unasked(page: PageNo, since: Instant) -> Fault {
+        Fault::new(page.address(), 0, NOBODY, since)
+    }
+
+    /// Whether nobody waits for it.
+    pub(super) fn is_unasked(&self) -> bool {
+        self.thread == NOBODY
     }
 
     fn name(&self) -> (u32, PageNo) {
@@ -190,13 +203,19 @@ impl Space {
 
     /// Answers a fault, or puts it off.
     pub(super) fn answer(&mut self, fault: Fault) -> Result<(), End> {
+        if fault.is_unasked() && !self.shared.engine().is_out(self.link.id, fault.page) {
+            // Somebody else has wanted it, or it was given up.
+            return Ok(());
+        }
         self.answering = fault.thread;
         self.clock
             .begin(fault.name(), fault.since, fault.why.part());
         match self.try_answer(&fault)? {
             None => {
                 self.clock.answered(fault.name(), fault.since);
-                self.count(fault.since);
+                if !fault.is_unasked() {
+                    self.count(fault.since);
+                }
                 if self.shared.recorder.is_some() {
                     reclaim::kick(&self.shared);
                 }
@@ -439,6 +458,7 @@ impl Space {
                 let filled = self.link.uffd.copy(address, &self.pages[..PAGE_SIZE]);
                 return self.conclude(fault, filled, 1, fresh);
             }
+            Err(FillError::NotMapped) if fault.is_unasked() => return self.note_unmapped(fault),
             // Unmapped since: the thread is to look again and get its SIGSEGV.
             Err(FillError::NotMapped) => self.link.uffd.wake(address, page),
             // A second fault on a page that the first has filled.

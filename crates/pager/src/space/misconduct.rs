@@ -57,6 +57,9 @@ impl Space {
 
     /// The connection to the agent is closed: the process ends, or executes another program, or has closed it.
     pub(super) fn outlive_agent(&self) -> End {
+        if self.was_asked_to_leave() {
+            return self.part();
+        }
         let began = self.now();
         while self.shared.machine.since(began) < GOING && !self.shared.is_over() {
             let has_ended = self

@@ -32,6 +32,7 @@ mod faults;
 pub(crate) mod files;
 mod forks;
 mod guards;
+mod leaving;
 mod lost;
 mod misconduct;
 mod neighbours;
@@ -57,6 +58,7 @@ use effort::{Effort, Pursuit};
 use faults::Fault;
 use files::FileReads;
 use forks::Forks;
+use leaving::Leaving;
 use newborn::Newborn;
 use origins::Origins;
 use pleat_backing::Fingerprint;
@@ -151,6 +153,8 @@ pub struct Space {
     beacon: Option<PageNo>,
     /// Its page table, once it was looked at for guards.
     page_table: Option<Box<dyn PageTableView>>,
+    /// How far it has come on its way to being left.
+    leaving: Leaving,
 }
 
 /// Why a space's thread serves no more.
@@ -218,6 +222,7 @@ impl Space {
             newborn: None,
             beacon: None,
             page_table: None,
+            leaving: Leaving::No,
         }
     }
 
@@ -288,6 +293,7 @@ impl Space {
         if self.agent_gone {
             return Err(self.outlive_agent());
         }
+        self.go_on_leaving()?;
         // A program in a storm of faults has met the next one by now: it ran while its page was
         // filled. Only when there was nothing to read is it worth asking whether there is.
         if !busy {
@@ -357,6 +363,9 @@ impl Space {
         if mail.give_back && self.giving_back == GiveBack::Idle {
             self.giving_back = GiveBack::Due;
         }
+        if let Some(is_leaving) = mail.leave {
+            self.begin_leaving(is_leaving);
+        }
         for request in mail.files {
             self.meet_file_request(request)?;
         }
@@ -380,7 +389,8 @@ impl Space {
             .forks
             .patience(self.now())
             .into_iter()
-            .chain(self.reads.patience());
+            .chain(self.reads.patience())
+            .chain(self.patience_of_leaving());
         let limit = match deferred.chain(others).min() {
             Some(patience) => Some(patience),
             // A space without an agent or known process learns of its end by asking.

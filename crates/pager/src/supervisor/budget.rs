@@ -70,7 +70,7 @@ impl Supervisor<'_> {
         Ok(())
     }
 
-    fn take_on(&mut self, budget: Budget) {
+    pub(super) fn take_on(&mut self, budget: Budget) {
         let now = Instant::now();
         self.budget = budget;
         self.shared.engine().set_budget(

@@ -2,6 +2,8 @@
 
 use super::Supervisor;
 use crate::control::{done, refused, Control, Request, Status};
+use crate::job::Subject;
+use pleat_sys::procfs;
 use serde::Serialize;
 use serde_json::json;
 
@@ -45,6 +47,11 @@ impl Supervisor<'_> {
         match request {
             Request::Status => done(self.status()),
             Request::Stats => done(json!({ "stats": self.stats() })),
+            Request::Detach => match self.start_leaving() {
+                Ok(()) => done(self.status()),
+                Err(why) => refused(&why),
+            },
+            Request::Set(_) if self.is_leaving() => refused("its processes are being left"),
             Request::Set(bytes) => {
                 let previous_budget_bytes = self.budget.bytes;
                 match self.set_budget(bytes) {
@@ -90,14 +97,20 @@ impl Supervisor<'_> {
             processes: self.census.processes.len() as u64,
             started_unix_s: self.started_unix_s,
             wall_us: self.start.elapsed().as_micros() as u64,
+            attached_pids: self.family.roots().iter().map(|root| root.pid).collect(),
+            detaching: self.is_leaving(),
             inside_pid: known.and_then(|known| known.inside_pid),
         }
     }
 
-    /// Program and arguments, as many as fit.
+    /// Program and arguments, as many as fit; of processes that were running before, those of the first.
     fn command(&self) -> Vec<String> {
+        let words = match &self.job.subject {
+            Subject::Program(words) => words.clone(),
+            Subject::Running(_) => procfs::command_line(self.program),
+        };
         let mut left = COMMAND_BYTES_MAX;
-        let words = self.job.program.iter().map(|word| word.to_string_lossy());
+        let words = words.iter().map(|word| word.to_string_lossy());
         words
             .take_while(|word| {
                 let fits = word.len() < left;

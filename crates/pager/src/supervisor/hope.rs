@@ -101,7 +101,7 @@ impl Supervisor<'_> {
                 None => "raise --memory".into(),
             },
         };
-        self.shared.fail(Failure::DoesNotFit {
+        self.give_up(Failure::DoesNotFit {
             budget_mib: self.budget.bytes >> 20,
             remedy,
         });
@@ -127,7 +127,7 @@ impl Supervisor<'_> {
         });
         let stood = stands.look(now, refused.is_some(), taken_pages);
         if stood > GIVEN_UP {
-            return self.shared.fail(Failure::StandsStill {
+            return self.give_up(Failure::StandsStill {
                 budget_mib: self.budget.bytes >> 20,
             });
         }
@@ -148,6 +148,14 @@ impl Supervisor<'_> {
             refused.pid,
             GIVEN_UP.as_secs()
         ));
+    }
+
+    /// The budget cannot hold the job. One that was started here is ended; processes that were running before are left.
+    fn give_up(&mut self, why: Failure) {
+        match self.family.is_given() {
+            true => self.leave_because(&why),
+            false => self.shared.fail(why),
+        }
     }
 
     /// Whether the swap file has room and works: then the job is slow, and not without hope.

@@ -96,6 +96,11 @@ impl Injections {
             .is_none_or(|patient| !patient.is_named)
     }
 
+    /// The agent's library, if it was needed and can be read.
+    pub(super) fn image(&self) -> Option<Arc<Image>> {
+        self.image.as_ref()?.as_ref().ok().cloned()
+    }
+
     /// Whether an agent was put into a process that has said nothing.
     pub(super) fn is_expected(&self, pid: i32) -> bool {
         let state = self.patients.get(&pid).map(|patient| &patient.state);

@@ -27,9 +27,13 @@ impl Supervisor<'_> {
         self.leftovers.is_told = true;
         let names = self.names_of_leftovers();
         if !names.is_empty() {
+            let (who, remedy) = match self.family.is_given() {
+                true => ("the processes have ended", "`pleat detach` leaves it alone"),
+                false => ("the program has ended", "--kill-on-exit ends it"),
+            };
             self.warn(&format!(
-                "the program has ended; pleat stays for {names}, whose memory it has, until that ends, too \
-                 (--kill-on-exit ends it)"
+                "{who}; pleat stays for {names}, whose memory it has, until that ends, too \
+                 ({remedy})"
             ));
         }
     }

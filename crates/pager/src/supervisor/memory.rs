@@ -345,9 +345,9 @@ impl Supervisor<'_> {
             return;
         }
         let start = Instant::now();
-        for pid in procfs::descendants(std::process::id() as i32) {
+        for pid in self.census.members() {
             let is_known = self.helpers.contains(&pid) || self.census.processes.contains_key(&pid);
-            if !is_known && !is_in_memory_of_parent(pid) {
+            if !is_known && !self.is_left(pid) && !is_in_memory_of_parent(pid) {
                 self.census.add(pid, Stage::Silent, self.keeper);
                 // It may have been forked without exec.
                 self.share(pid);

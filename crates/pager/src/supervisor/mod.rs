@@ -2,6 +2,7 @@
 //!
 //! It never waits for a single process: every conversation is a step per packet.
 
+mod attached;
 mod budget;
 mod companions;
 mod control;
@@ -27,6 +28,7 @@ use crate::census::{Census, Stage};
 use crate::cgroup::Gauge;
 use crate::companion::Companion;
 use crate::control::Control;
+use crate::family::Family;
 use crate::headroom::Headroom;
 use crate::job::{Ending, Job};
 use crate::lookout::Lookout;
@@ -43,7 +45,6 @@ use mappings::Asked;
 use pleat_sys::channel::{Channel, Listener};
 use pleat_sys::grant::Grant;
 use pleat_sys::keeper::Keeper;
-use pleat_sys::pidfd;
 use pleat_sys::process::{hurry, readable, relax, wait};
 use pleat_sys::signals::{self, Change, Signal, Signals};
 use std::collections::HashSet;
@@ -63,8 +64,10 @@ pub struct Started {
     pub shared: Arc<Shared>,
     /// Where processes say hello.
     pub listener: Listener,
-    /// The program's process id.
+    /// The program's process id, or that of the first process that was running.
     pub program: i32,
+    /// Who belongs to the job.
+    pub family: Family,
     /// What the supervisor may do about userfaultfd.
     pub grant: Grant,
     /// By this name processes connect.
@@ -102,6 +105,11 @@ pub struct Supervisor<'a> {
     /// Processes of ours: the keeper, and those of the companions.
     helpers: Vec<i32>,
     census: Census,
+    family: Family,
+    /// Processes that were running before are being left.
+    leave: Option<attached::Leave>,
+    /// When children were last looked for that have not said who they are, and how long that is to be left alone.
+    children_look: (Instant, Duration),
     own_group: Option<OwnGroup>,
     gauge: Option<Gauge>,
     /// The budget that holds now.
@@ -200,6 +208,7 @@ impl<'a> Supervisor<'a> {
             shared,
             listener,
             program,
+            family,
             grant,
             socket,
             budget_max_bytes,
@@ -212,8 +221,13 @@ impl<'a> Supervisor<'a> {
             helpers,
             own_group,
         } = ours;
-        let mut census = Census::new(&helpers);
-        census.add(program, Stage::Silent, keeper);
+        let mut census = Census::new(family.clone(), &helpers);
+        match family.is_given() {
+            true => family.roots().iter().for_each(|root| {
+                census.add(root.pid, Stage::Silent, keeper);
+            }),
+            false => _ = census.add(program, Stage::Silent, keeper),
+        }
         let budget = Budget::of(job.budget_bytes);
         Supervisor {
             job,
@@ -225,6 +239,9 @@ impl<'a> Supervisor<'a> {
             companions,
             helpers,
             census,
+            family,
+            leave: None,
+            children_look: (start, Duration::ZERO),
             gauge: Gauge::open(budget.bytes),
             cache_room: CacheRoom::new(budget.cache_room_bytes, start),
             group_files: GroupFiles::default(),
@@ -314,6 +331,9 @@ impl<'a> Supervisor<'a> {
             self.answer_file_requests();
             self.hear_companions();
             self.hear_news();
+            if self.family.is_given() {
+                self.look_after_given();
+            }
             if self.ending.is_some() && self.release_rest() {
                 return self.ending.take().expect("just seen");
             }
@@ -328,8 +348,7 @@ impl<'a> Supervisor<'a> {
 
     /// Ends every process of the job, managed or not.
     fn end_all(&self) {
-        self.census.kill_all();
-        pidfd::kill_descendants(std::process::id() as i32, &self.helpers);
+        self.census.kill_everybody(&self.helpers);
     }
 
     /// Waits for something to happen; answers whether somebody wants to connect.
@@ -381,6 +400,7 @@ impl<'a> Supervisor<'a> {
             }
             match signal.number {
                 libc::SIGCHLD => self.reap(),
+                _ if self.family.is_given() => self.hear_about_given(signal.number),
                 // The swap file met a limit; the write has failed and says so.
                 libc::SIGXFSZ => {}
                 // The whole foreground group has got it, the program included.

@@ -15,7 +15,7 @@
 use super::Supervisor;
 use crate::shared::{lock, Link};
 use pleat_sys::channel::Channel;
-use pleat_sys::pidfd::{has_ended, lineage, of_descendant, Peer};
+use pleat_sys::pidfd::{has_ended, Peer};
 use pleat_sys::process::signal;
 use pleat_sys::procfs;
 use pleat_wire::message::{self, Prepare, Token};
@@ -89,8 +89,7 @@ impl Supervisor<'_> {
         let met = self.census.processes.get(&peer.pid);
         // Met before and alive, it had this number then; and the peer, alive now, has had it since it connected.
         let is_met = met.is_some_and(|met| !has_ended(&met.pidfd)) && !has_ended(&peer.pidfd);
-        let own = std::process::id() as i32;
-        if is_met || lineage(peer.pid, &peer.pidfd, own).is_some() {
+        if is_met || self.census.line_of(peer.pid, &peer.pidfd).is_some() {
             return Ok(peer);
         }
         Err(match (has_ended(&peer.pidfd), procfs::shows_us()) {
@@ -163,14 +162,13 @@ impl Supervisor<'_> {
         if !any {
             return;
         }
-        let own = std::process::id() as i32;
-        for pid in procfs::descendants(own) {
+        for pid in self.census.members() {
             let met = self.census.processes.get(&pid);
             let has_agent = met.is_some_and(|process| process.agent.0 != 0);
             if self.helpers.contains(&pid) || has_agent || !procfs::has_userfaultfd(pid) {
                 continue;
             }
-            if let Some(fd) = of_descendant(pid, own) {
+            if let Some(fd) = self.census.open(pid) {
                 signal(fd.as_raw_fd(), libc::SIGKILL);
             }
         }
@@ -194,8 +192,12 @@ impl Supervisor<'_> {
     }
 
     fn kinship(&self, peer: &Peer, link: &Link) -> Option<Kinship> {
+        let ancestors = self.census.line_of(peer.pid, &peer.pidfd)?;
         let own = std::process::id() as i32;
-        let ancestors = lineage(peer.pid, &peer.pidfd, own)?;
+        let is_adopted = |parent: i32| match self.family.is_given() {
+            true => !self.census.processes.contains_key(&parent),
+            false => parent == own,
+        };
         let has_memory = lock(&self.shared.by_pid).get(&peer.pid).cloned();
         let parent = link.parent.as_ref().and_then(Weak::upgrade);
         let parent = parent.filter(|parent| !parent.uffd.is_dead());
@@ -203,7 +205,7 @@ impl Supervisor<'_> {
         let user = |pid| procfs::real_uid(pid).ok();
         Some(Kinship {
             is_served: has_memory.is_some_and(|link| !link.uffd.is_dead()),
-            is_orphan: ancestors.first() == Some(&own),
+            is_orphan: ancestors.first().copied().is_none_or(is_adopted),
             is_descendant: ancestors.contains(&parent_pid),
             is_parent_known: parent_pid != 0,
             is_same_user: parent_pid != 0 && user(peer.pid) == user(parent_pid),
@@ -215,7 +217,7 @@ impl Supervisor<'_> {
 struct Kinship {
     /// It has other memory of its own that is served.
     is_served: bool,
-    /// Its parent is gone, so that it is ours.
+    /// Its parent is gone, so that it is ours, or, where the job was running before, somebody else's.
     is_orphan: bool,
     /// The process that forked is among its ancestors.
     is_descendant: bool,

@@ -4,6 +4,7 @@
 //! library is written if the process has not loaded it, and to start the agent's thread; then it goes on where it was. Nothing of the process is touched:
 //! no memory of its own, no descriptor, no signal handler, no stack.
 
+mod clear_up;
 mod identity;
 mod image;
 mod memory;
@@ -11,6 +12,7 @@ mod program;
 pub mod threads;
 mod tracee;
 
+pub use clear_up::{clear_up, Remains};
 pub use image::Image;
 pub use tracee::{TraceError, OWN_CHILDREN};
 
@@ -363,9 +365,23 @@ fn stack_top(area: u64) -> u64 {
 /// Whether this process may trace its children: not where kernel.yama.ptrace_scope is 2 or more and it has no privilege, or
 /// where a filter of system calls refuses it. The child is not stopped.
 pub fn may_trace(child: i32) -> bool {
+    can_trace(child).is_ok()
+}
+
+/// Traces a process for a moment if that is allowed; it is not stopped.
+///
+/// # Errors
+/// Why it may not be traced.
+pub fn can_trace(pid: i32) -> Result<(), TraceError> {
     // What a thread traces is let go with it.
-    let tried = std::thread::spawn(move || tracee::try_to_trace(child)).join();
-    tried.unwrap_or(false)
+    let tried = std::thread::spawn(move || tracee::try_to_trace(pid)).join();
+    tried.unwrap_or(Err(TraceError::Busy))
+}
+
+/// Whether the kernel lets ordinary users trace only what they have started, or nothing (kernel.yama.ptrace_scope).
+pub fn is_tracing_limited() -> bool {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    scope.is_ok_and(|scope| scope.trim() != "0")
 }
 
 fn answer(what: &'static str, value: i64) -> Result<u64, InjectError> {

@@ -72,9 +72,12 @@ fn error() -> TraceError {
     }
 }
 
-/// Whether a thread may be traced, which it is from then on. The calling thread ends soon after.
-pub fn try_to_trace(tid: i32) -> bool {
-    request(libc::PTRACE_SEIZE, tid, 0, 0).is_ok()
+/// Traces a thread if that is allowed, and does not stop it. The calling thread ends soon after.
+///
+/// # Errors
+/// Why it may not be.
+pub fn try_to_trace(tid: i32) -> Result<(), TraceError> {
+    request(libc::PTRACE_SEIZE, tid, 0, 0).map(|_| ())
 }
 
 /// How a thread stopped.

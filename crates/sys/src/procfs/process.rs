@@ -6,8 +6,10 @@
 
 use super::{kib_value, malformed, number, value, Pid};
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -252,6 +254,24 @@ pub fn real_uid(pid: Pid) -> io::Result<u32> {
     let text = fs::read(format!("/proc/{pid}/status"))?;
     let real = value(&text, "Uid").and_then(|ids| number(ids.split(|&b| b == b'\t').next()?));
     real.ok_or_else(|| malformed("status"))
+}
+
+/// Program and arguments of a process, as it shows them; nothing where it is gone.
+pub fn command_line(pid: Pid) -> Vec<OsString> {
+    let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let text = text.strip_suffix(&[0]).unwrap_or(&text);
+    let words = text.split(|&byte| byte == 0);
+    words
+        .map(|word| OsString::from_vec(word.to_vec()))
+        .collect()
+}
+
+/// All processes of these users.
+pub fn of_users(users: &HashSet<u32>) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
+    pids.filter(|pid| real_uid(*pid).is_ok_and(|user| users.contains(&user)))
+        .collect()
 }
 
 /// Whether /proc is there and numbers processes as we do.
