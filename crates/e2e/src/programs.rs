@@ -59,6 +59,12 @@ impl Machine {
         self.compiled(&BUILT, "hold", &[self.program("hold.c")])
     }
 
+    /// The program whose threads wait in every way while it checks its memory, as [`Machine::torture`].
+    pub fn waiters(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "waiters", &[self.program("waiters.c")])
+    }
+
     /// The small process beside a large one, as [`Machine::torture`].
     pub fn beside(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
