@@ -6,7 +6,7 @@ use crate::lookout::Lookout;
 use crate::own_group::{OwnCgroup, OwnGroup};
 use crate::pool::Pool;
 use crate::profile::{Profile, ProfileReport};
-use crate::program::program_command;
+use crate::program::{program_command, takes_offers};
 use crate::record::Recorder;
 use crate::report::{Live, Report};
 use crate::shared::{self, Shared};
@@ -361,6 +361,7 @@ fn start_job(
         program,
         grant,
         socket: name,
+        takes_offers: takes_offers(is_eager),
         budget_max_bytes,
     })
 }

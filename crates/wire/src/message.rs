@@ -97,8 +97,9 @@ pub const DOORBELLS: usize = DOORBELL_KINDS * DOORBELL_PAGES;
 pub const DOORBELL_PAGES: usize = 10;
 /// Kinds of doorbells, in this order: a fork is about to come; a mapping was made; the fork is over; a child of
 /// a fork is about to run its program; memory was got, where the control page says; a child that was forked past the C
-/// library, and so has no control page, is about to have memory of its own children wiped.
-pub const DOORBELL_KINDS: usize = 6;
+/// library, and so has no control page, is about to have memory of its own children wiped; a child's agent offers its
+/// conversation.
+pub const DOORBELL_KINDS: usize = 7;
 
 /// Making the userfaultfd failed.
 pub const STEP_USERFAULTFD: u32 = 1;
@@ -241,6 +242,9 @@ pub const THAW: u32 = 16;
 /// answer. The control page says the same, a little earlier.
 pub const FOLLOWED: u32 = 19;
 
+/// Supervisor to agent, a [`Word`]: the conversation that it has offered ([`crate::injected::Offer`]) was taken.
+pub const HEARD: u32 = 23;
+
 /// Supervisor to agent: a [`Shed`]. Has no answer.
 pub const SHED: u32 = 20;
 
@@ -292,7 +296,7 @@ pub struct Shed {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Word {
-    /// [`FREEZE`], [`DONE`], [`THAW`], [`FOLLOWED`].
+    /// [`FREEZE`], [`DONE`], [`THAW`], [`FOLLOWED`], [`ALONE`], [`HEARD`].
     pub kind: u32,
     /// 0, or an errno.
     pub error: i32,
