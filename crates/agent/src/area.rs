@@ -211,6 +211,8 @@ pub enum Doorbell {
     Grown = 4,
     /// It is a child without a control page, and forks of its own are to find memory wiped.
     Wiping = 5,
+    /// It is a child whose agent offers its conversation.
+    Offered = 6,
 }
 
 /// Lets the supervisor get ready for what is announced; returns when it is.

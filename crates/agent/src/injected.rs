@@ -12,7 +12,7 @@
 //! The copy and the area are kept from forked children, into which another copy is put.
 
 use crate::area::{self, Area};
-use crate::{raw, serve, start};
+use crate::{offer, raw, serve, start};
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
 use pleat_wire::injected::{Injected, NAME_MAX, UNFIT, UNKNOWN, WAITS};
@@ -65,6 +65,13 @@ fn set_state(state: u64) {
     unsafe { (&raw mut (*place).state).write_volatile(state) };
 }
 
+/// Shows the supervisor what conversation the agent offers; 0: none.
+pub fn set_offer(word: u64) {
+    let place = pleat_given.0.get();
+    // SAFETY: as for `set_state`.
+    unsafe { (&raw mut (*place).offer).write_volatile(word) };
+}
+
 /// Whether it was to be; it is not any more.
 pub fn stop_waiting() -> bool {
     let place = pleat_given.0.get();
@@ -92,6 +99,7 @@ extern "C" fn begin() -> ! {
         raw::end_thread(0);
     };
     area.get_ready(1);
+    offer::note_use(given.is_to_offer != 0);
     if !is_copy {
         set_waiting(false);
         start::run_late(area, false);

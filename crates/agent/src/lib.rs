@@ -30,6 +30,7 @@ mod guards;
 mod injected;
 mod interpose;
 mod locks;
+mod offer;
 mod patch;
 mod prepare;
 mod raw;

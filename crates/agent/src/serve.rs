@@ -153,9 +153,8 @@ fn die_alone() -> ! {
     )
 }
 
-/// Serves until the process ends, or cannot be managed.
+/// Serves until the process ends, or cannot be managed. Hello was said.
 pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
-    send(socket, hello, &[]);
     let mut tools: Option<Tools> = None;
     let mut packet = Packet::new();
     loop {
@@ -198,6 +197,8 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
             message::FOLLOWED => {
                 area::light_beacon(followed() != control::FOLLOWED_WITHOUT_FORKS);
             }
+            // Its packet was all that it is for.
+            message::HEARD => {}
             message::RELEASE if tools.is_none() || !area::is_managed() => {
                 // Nothing is registered, or only what nobody else uses; or what a fork left this process is served
                 // without an agent. The thread's table goes with it.
@@ -251,6 +252,13 @@ fn give_back(is_copy: bool) -> ! {
             }
         }
     }
+    raw::end_thread(0)
+}
+
+/// Ends an agent that has not reached the supervisor, and nothing else. A forked child that waits for it is not told: it ends when
+/// it has waited long enough.
+pub fn leave_unheard() -> ! {
+    crate::start::forget_unheard();
     raw::end_thread(0)
 }
 

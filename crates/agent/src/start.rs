@@ -3,7 +3,7 @@
 use crate::abandoned::is_abandoned;
 use crate::area::{self, Area};
 use crate::raw::{self, Errno};
-use crate::{credentials, exec, exits, growth, injected, patch, serve, symbols, threads};
+use crate::{credentials, exec, exits, growth, injected, offer, patch, serve, symbols, threads};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{
     AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering,
@@ -28,14 +28,19 @@ static SUPERVISOR: AtomicI32 = AtomicI32::new(0);
 /// Processes have their agent from the start.
 static IS_EAGER: AtomicBool = AtomicBool::new(false);
 
+/// No descriptor.
+const NONE: i32 = -1;
+
 /// What the agent thread needs to start; the starter waits for nothing, so these are left in place.
-static SOCKET: AtomicI32 = AtomicI32::new(-1);
+static SOCKET: AtomicI32 = AtomicI32::new(NONE);
 static AREA: AtomicUsize = AtomicUsize::new(0);
 static FORKED: AtomicU32 = AtomicU32::new(0);
 /// The agent's thread id: it names this address space to the supervisor. 0: there is none yet; [`LEFT`].
 static THREAD: AtomicI32 = AtomicI32::new(0);
 /// There was an agent, and the supervisor does not serve this process.
 const LEFT: i32 = -1;
+/// The supervisor has had the agent's thread made, and waits for it.
+static IS_PLACED: AtomicBool = AtomicBool::new(false);
 /// 1: this is the thread of a copy that the supervisor has made.
 static INJECTED: AtomicU32 = AtomicU32::new(0);
 /// What the beacon said, in a forked child.
@@ -131,6 +136,7 @@ fn note_settings(text: Option<&[u8]>) {
     let is_eager = next().is_some_and(|word| word != 0);
     let is_eager = is_eager || is_closed_to_others(next().unwrap_or(0));
     IS_EAGER.store(is_eager, Ordering::Relaxed);
+    offer::note_use(next().is_some_and(|word| word != 0));
 }
 
 /// Whether no agent can be started in this process later: a debugger, or a tracer of system calls, has it, or it has filters of
@@ -195,8 +201,10 @@ extern "C" fn parent() {
 extern "C" fn child() {
     note_token();
     serve::forget_parent();
+    offer::forget_parent();
+    IS_PLACED.store(false, Ordering::Release);
     THREAD.store(0, Ordering::Release);
-    SOCKET.store(-1, Ordering::Release);
+    SOCKET.store(NONE, Ordering::Release);
     AREA.store(0, Ordering::Release);
     let started = match area::is_managed() {
         true => {
@@ -254,11 +262,13 @@ pub fn is_of_supervisor(device: u64) -> bool {
     device != 0 && devices.any(|place| place.load(Ordering::Relaxed) == device)
 }
 
-/// Connects and starts the agent thread. When that fails after an exec the program runs unmanaged,
-/// which the supervisor notices and reports.
+/// Connects and starts the agent thread, or has that offer its conversation. When neither can be after an exec the program runs
+/// unmanaged, which the supervisor notices and reports.
 fn connect_and_start(forked: u32) -> bool {
-    let Some(socket) = meet() else {
-        return false;
+    let socket = match meet() {
+        Some(socket) => socket,
+        None if may_offer() => NONE,
+        None => return false,
     };
     let Ok(area) = Area::map() else {
         raw::close(socket);
@@ -274,6 +284,13 @@ fn connect_and_start(forked: u32) -> bool {
     // The agent has its own copy of the descriptor table by now.
     raw::close(socket);
     started
+}
+
+/// Whether the agent of a process that could not connect is to offer its conversation. Not in the child of a managed process that has
+/// found no token: the supervisor is gone, which would have put it there.
+fn may_offer() -> bool {
+    let has_token = TOKEN.iter().any(|half| half.load(Ordering::Acquire) != 0);
+    offer::is_of_use() && (has_token || !area::is_managed())
 }
 
 /// A connection to the supervisor, if there is one.
@@ -304,6 +321,18 @@ pub fn forget_agent() {
 /// Whether there is a supervisor that serves this process, or will when memory gets short.
 pub fn is_served() -> bool {
     NAME_LENGTH.load(Ordering::Acquire) != 0 && THREAD.load(Ordering::Acquire) != LEFT
+}
+
+/// The agent has not reached the supervisor. Where that has had it made, and may try again, the library waits for the next.
+pub fn forget_unheard() {
+    let is_copy = INJECTED.load(Ordering::Acquire) != 0;
+    if is_copy || !IS_PLACED.swap(false, Ordering::AcqRel) {
+        return forget_agent();
+    }
+    THREAD.store(0, Ordering::Release);
+    SOCKET.store(NONE, Ordering::Release);
+    AREA.store(0, Ordering::Release);
+    injected::set_waiting(true);
 }
 
 /// The agent's thread id; 0 while there is none.
@@ -343,13 +372,37 @@ pub fn connect() -> Result<i32, Errno> {
         let fd = raw::with_memory(|| raw::call(Sysno::socket, wanted))?;
         let peer = [fd, (&raw const address) as usize, size, 0, 0, 0];
         match raw::with_memory(|| raw::call(Sysno::connect, peer)) {
-            Ok(_) => Ok(fd as i32),
+            Ok(_) if may_be_supervisor(fd) => Ok(fd as i32),
+            Ok(_) => {
+                raw::close(fd as i32);
+                Err(libc::EPERM)
+            }
             Err(error) => {
                 raw::close(fd as i32);
                 Err(error)
             }
         }
     }
+}
+
+/// Whether who listens at the other end is root, or this process's user. In another network namespace, and once the supervisor is
+/// gone, its name is anybody's, and an agent obeys whom it is connected to.
+fn may_be_supervisor(socket: usize) -> bool {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: 0,
+    };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    let (place, length) = ((&raw mut peer) as usize, (&raw mut size) as usize);
+    let (level, option) = (libc::SOL_SOCKET as usize, libc::SO_PEERCRED as usize);
+    // SAFETY: the structure of this option, and its size; the other call has no arguments.
+    let (asked, own) = unsafe {
+        let arguments = [socket, level, option, place, length, 0];
+        let asked = raw::call(Sysno::getsockopt, arguments);
+        (asked, raw::call(Sysno::geteuid, [0; 6]))
+    };
+    asked.is_ok() && (peer.uid == 0 || own == Ok(peer.uid as usize))
 }
 
 /// Makes the agent thread with every signal blocked and a descriptor table of its own. `false` where there can be
@@ -382,7 +435,19 @@ extern "C" fn run() -> ! {
         start: AREA.load(Ordering::Acquire),
     };
     close_all_but(socket);
-    say_hello(socket, area)
+    let socket = match socket {
+        NONE => offer::make(),
+        socket => Ok(socket),
+    };
+    match socket {
+        Ok(socket) => say_hello(socket, area),
+        Err(_) => serve::leave_unheard(),
+    }
+}
+
+/// Whether the supervisor has had the agent's thread made.
+pub fn is_placed() -> bool {
+    IS_PLACED.load(Ordering::Acquire)
 }
 
 /// Notes that this is a copy that the supervisor has made.
@@ -391,16 +456,21 @@ pub fn note_copy() {
 }
 
 /// The life of an agent's thread that the supervisor has had made, on the stack of a fresh area. `is_forked`: the process is
-/// the child of one that was managed. Where the supervisor cannot be reached the thread ends, and nothing else.
+/// the child of one that was managed. It offers its conversation, or connects where that is of no use. Where the supervisor cannot
+/// be reached the thread ends, and nothing else.
 pub fn run_late(area: Area, is_forked: bool) -> ! {
-    close_all_but(-1);
+    close_all_but(NONE);
     if is_forked {
         note_token();
     }
-    let Ok(socket) = connect() else {
-        raw::end_thread(0);
+    IS_PLACED.store(true, Ordering::Release);
+    let offered = match offer::is_of_use() {
+        true => offer::make(),
+        false => Err(libc::EOPNOTSUPP),
     };
-    SOCKET.store(socket, Ordering::Release);
+    let Ok(socket) = offered.or_else(|_| connect()) else {
+        serve::leave_unheard();
+    };
     AREA.store(area.start, Ordering::Release);
     FORKED.store(u32::from(is_forked), Ordering::Release);
     say_hello(socket, area)
@@ -408,6 +478,7 @@ pub fn run_late(area: Area, is_forked: bool) -> ! {
 
 /// Says hello, and serves.
 fn say_hello(socket: i32, area: Area) -> ! {
+    SOCKET.store(socket, Ordering::Release);
     // SAFETY: no pointers but a static string; gettid has no arguments.
     let thread = unsafe {
         let name = c"pleat-agent".as_ptr() as usize;
@@ -433,10 +504,14 @@ fn say_hello(socket: i32, area: Area) -> ! {
         data_start: data.0 as u64,
         data_end: data.1 as u64,
     };
+    serve::send(socket, &hello, &[]);
+    if !offer::await_taken(socket, thread) {
+        serve::leave_unheard();
+    }
     serve::run(socket, area, &hello)
 }
 
-/// Pipes of the program must not stay open because of us. -1: all are closed.
+/// Pipes of the program must not stay open because of us. [`NONE`]: all are closed.
 fn close_all_but(fd: i32) {
     let next = (fd + 1) as usize;
     // SAFETY: this thread's descriptor table is its own.

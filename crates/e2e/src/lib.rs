@@ -22,6 +22,7 @@ mod cgroup;
 mod job;
 mod machine;
 mod mounted;
+mod nobody;
 mod outcome;
 mod programs;
 mod running;
@@ -35,8 +36,9 @@ mod walk;
 
 pub use cgroup::Cgroup;
 pub use job::Job;
-pub use machine::{eventually, Machine};
+pub use machine::{eventually, reaches_other_networks, Machine};
 pub use mounted::{Mounted, Mountpoint, SmallDisk};
+pub use nobody::{Nobody, Ordinary};
 pub use outcome::Outcome;
 pub use pleat_testing::skip;
 pub use running::Running;

@@ -83,6 +83,20 @@ fn lock_file() -> File {
     File::create(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
+/// Whether pleat reaches processes in other network namespaces here: Linux 6.9 lets it. Says SKIP where not.
+pub fn reaches_other_networks() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release
+        .split('.')
+        .map_while(|part| part.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let is_new = version >= (6, 9);
+    if !is_new {
+        skip("before Linux 6.9 pleat does not reach other network namespaces");
+    }
+    is_new
+}
+
 /// Looks at `condition` until it holds or `limit` has passed; whether it held.
 pub fn eventually(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let end = Instant::now() + limit;

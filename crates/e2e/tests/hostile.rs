@@ -7,7 +7,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use pleat_e2e::{is_alive, skip, Job, Machine, Megabytes, Outcome, Running};
+use pleat_e2e::{
+    is_alive, reaches_other_networks, skip, Job, Machine, Megabytes, Outcome, Running,
+};
 
 const BUDGET: Megabytes = Megabytes(44);
 const NOBODY: &str = "65534";
@@ -142,6 +144,60 @@ fn ten_thousand_idle_connections_of_another_user_leave_a_job_unharmed() {
     let outcome = running.wait();
     unharmed(&outcome);
     assert!(counter(&outcome, "refused_peers") > 900);
+}
+
+/// What an agent would have the supervisor take from its process's descriptors: files, sockets of other kinds, connections of other processes,
+/// and such as nothing, or nonsense, is said over.
+#[test]
+fn what_a_process_offers_that_is_no_conversation_of_its_own_harms_nobody() {
+    let Some(scene) = Scene::as_root() else {
+        return;
+    };
+    if !reaches_other_networks() {
+        return;
+    }
+    let Some(offers) = scene.machine.compiled_with("cc", "offers", &[]) else {
+        return;
+    };
+    let attack = r#"for kind in 0 1 2 3 4 5 6 7 8 9 10; do "$OFFERS" $kind 6 & done; wait"#;
+    let job = scene.honest_beside(attack, 6).env("OFFERS", &offers);
+    let outcome = job.run();
+    unharmed(&outcome);
+    // That the same process goes on is all that is promised to it.
+    let printed = outcome.stdout_text();
+    assert_eq!(
+        printed.matches("offered ").count(),
+        11,
+        "{printed}\n{}",
+        outcome.describe()
+    );
+    assert!(counter(&outcome, "unmanaged_processes") > 4);
+    assert!(
+        counter(&outcome, "dropped_peers") > 0,
+        "{}",
+        outcome.describe()
+    );
+}
+
+/// The name of pleat's socket is anybody's in another network namespace.
+#[test]
+fn who_listens_by_the_name_of_the_socket_in_another_network_is_told_nothing() {
+    let Some(scene) = Scene::as_root() else {
+        return;
+    };
+    if !reaches_other_networks() {
+        return;
+    }
+    let Some(impostor) = scene.machine.compiled_with("cc", "impostor", &[]) else {
+        return;
+    };
+    let job = scene.machine.job(impostor).arg("60").budget(BUDGET);
+    let outcome = job.run();
+    outcome.expect_success().expect_folded();
+    assert_eq!(outcome.stdout_text(), "heard 0\n");
+    assert_eq!(outcome.stderr, "", "{}", outcome.describe());
+    // It, and three children.
+    assert!(counter(&outcome, "managed_processes") >= 4);
 }
 
 /// A number that is given to the next process: only root may say so.

@@ -8,7 +8,7 @@ use crate::lookout::Lookout;
 use crate::own_group::{OwnCgroup, OwnGroup};
 use crate::pool::Pool;
 use crate::profile::{Profile, ProfileReport};
-use crate::program::program_command;
+use crate::program::{program_command, takes_offers};
 use crate::record::Recorder;
 use crate::report::{Live, Report};
 use crate::shared::{self, Shared};
@@ -366,9 +366,9 @@ fn start_job(
     for companion in companions.iter_mut() {
         companion.start(&shared)?;
     }
+    let is_eager = !pleat_sys::inject::may_trace(keeper_pid);
     let program = match &job.subject {
         Subject::Program(words) => {
-            let is_eager = !pleat_sys::inject::may_trace(keeper_pid);
             let mut command = program_command((job, words), &name, companions, is_eager)?;
             signals::exec_with_mask_of(&mut command, signals);
             before.inherited.leave_to(&mut command);
@@ -390,6 +390,7 @@ fn start_job(
         family,
         grant,
         socket: name,
+        takes_offers: takes_offers(is_eager),
         budget_max_bytes,
     })
 }

@@ -29,8 +29,7 @@ pub struct AgentLink {
     pub slots: Arc<Slots>,
     /// The agent's thread id, as its process knows it.
     pub name: i32,
-    /// The same as we know it, for the scheduler; `None` in another PID namespace, where the name is somebody else's
-    /// here.
+    /// The same as we know it, for the scheduler: in another PID namespace it has another. `None` where it is gone.
     pub thread: Option<i32>,
     /// The agent's own memory, never to be managed: its area and its library's variables.
     pub own: [(u64, u64); 2],

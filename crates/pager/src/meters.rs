@@ -92,6 +92,8 @@ meters! {
     managed_processes,
     /// Agents that were started in running processes when memory got short, by the library or by a copy of it.
     injected_agents,
+    /// Conversations that were taken because their agents offered them, instead of connecting.
+    offers_taken,
     /// Processes that could not be managed: each is named, with the reason.
     unmanaged_processes,
     /// Connections turned away because who made them does not belong to the job.

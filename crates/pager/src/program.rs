@@ -73,11 +73,18 @@ pub(crate) fn program_command(
     Ok(command)
 }
 
+/// Whether conversations that agents offer are taken: what it takes is what it takes to trace them, and a kernel that can.
+pub fn takes_offers(is_eager: bool) -> bool {
+    !is_eager && pleat_sys::inject::offer::are_taken()
+}
+
 /// What every process is to know ([`pleat_wire::ASK_FROM_VARIABLE`]).
 fn settings(job: &Job, is_eager: bool) -> String {
     let (bytes, own) = (ask_from(job.budget_bytes), std::process::id());
     let filters = procfs::seccomp_filters(own as i32);
-    format!("{bytes},{own},{},{filters}", u8::from(is_eager))
+    let is_offer_taken = takes_offers(is_eager);
+    let [is_eager, is_offer_taken] = [is_eager, is_offer_taken].map(u8::from);
+    format!("{bytes},{own},{is_eager},{filters},{is_offer_taken}")
 }
 
 /// The working directory, where something is mounted over it: the program is to be in what is seen there.

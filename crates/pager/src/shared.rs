@@ -98,6 +98,8 @@ pub struct Shared {
     pub swap_error: Mutex<Option<String>>,
     /// Why the job must be ended, once there is a reason.
     pub failure: Mutex<Option<Failure>>,
+    /// The agents of forked children offer their conversations.
+    pub are_offers_made: AtomicBool,
     /// Wakes the main thread.
     pub main_bell: Bell,
     /// The job is over: threads are to end.
@@ -224,6 +226,7 @@ impl Shared {
             refused: Mutex::new(None),
             swap_error: Mutex::new(None),
             failure: Mutex::new(None),
+            are_offers_made: AtomicBool::new(false),
             main_bell: Bell::new()?,
             over: AtomicBool::new(false),
         })
@@ -279,6 +282,12 @@ impl Shared {
         if !is_older {
             *known = Some(refused);
         }
+    }
+
+    /// Has the main thread look for what the agents of forked children offer.
+    pub fn tell_of_offer(&self) {
+        self.are_offers_made.store(true, Ordering::Release);
+        self.main_bell.ring();
     }
 
     /// Has something said to the user. What a hostile process brings about is said so often and no more.

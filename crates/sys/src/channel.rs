@@ -118,6 +118,23 @@ impl Channel {
         }
     }
 
+    /// One end of a connection that another process has made, both ends of it, as long as that is process `pid`: it alone may speak.
+    ///
+    /// # Errors
+    /// EINVAL where it is something else, or another's.
+    pub fn of_end(end: OwnedFd, pid: i32) -> io::Result<Channel> {
+        let option = |name| option_of(&end, name).ok();
+        let is_channel = option(libc::SO_DOMAIN) == Some(libc::AF_UNIX)
+            && option(libc::SO_TYPE) == Some(libc::SOCK_SEQPACKET)
+            && option(libc::SO_ACCEPTCONN) == Some(0);
+        if !is_channel || peer_of(&end)?.pid != pid {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        name_senders(&end)?;
+        let speaker = Some(pid);
+        Ok(Channel { fd: end, speaker })
+    }
+
     /// Who is at the other end, as the kernel knows it.
     ///
     /// # Errors
@@ -160,8 +177,10 @@ impl Channel {
         header.msg_iovlen = 1;
         header.msg_control = space.as_mut_ptr().cast();
         header.msg_controllen = size_of_val(&space) as _;
+        // Whatever the descriptor says: another process may have a copy of it.
+        let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
         // SAFETY: as above.
-        let got = unsafe { libc::recvmsg(self.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
+        let got = unsafe { libc::recvmsg(self.as_raw_fd(), &mut header, flags) };
         if got < 0 {
             return match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR) => Received::Nothing,
@@ -267,6 +286,23 @@ fn name_senders(socket: &OwnedFd) -> io::Result<()> {
             size,
         )
     })
+}
+
+/// An option of a socket that is an integer.
+fn option_of(socket: &OwnedFd, name: libc::c_int) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = -1;
+    let mut size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option's value is one integer.
+    checked(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            name,
+            (&raw mut value).cast(),
+            &mut size,
+        )
+    })?;
+    Ok(value)
 }
 
 /// Process and user that connected a socket, by number.

@@ -42,6 +42,34 @@ pub struct Injected {
     pub beacon: u64,
     /// What the library says of itself, where it was loaded: [`UNKNOWN`], [`WAITS`] or [`UNFIT`].
     pub state: u64,
+    /// Not 0: the agent is to offer a conversation, and connects only if it cannot.
+    pub is_to_offer: u64,
+    /// The conversation that the agent offers: [`Offer::word`]; 0: none.
+    pub offer: u64,
+}
+
+/// One end of a connection, by its number in the descriptor table of the agent's thread. The supervisor takes it from there
+/// (pidfd_getfd), so it matters neither which network namespace the process is in nor which files it sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The agent's thread, as its process numbers it.
+    pub thread: i32,
+    /// Its descriptor.
+    pub descriptor: i32,
+}
+
+impl Offer {
+    /// Both in one word, which is not 0.
+    pub fn word(self) -> u64 {
+        u64::from(self.thread as u32) | (u64::from(self.descriptor as u32) + 1) << 32
+    }
+
+    /// From such a word; `None` for anything else.
+    pub fn of_word(word: u64) -> Option<Offer> {
+        let thread = i32::try_from(word as u32).ok()?;
+        let descriptor = i32::try_from((word >> 32).checked_sub(1)?).ok()?;
+        (thread > 0).then_some(Offer { thread, descriptor })
+    }
 }
 
 impl Injected {
@@ -53,5 +81,25 @@ impl Injected {
         area: 0,
         beacon: 0,
         state: UNKNOWN,
+        is_to_offer: 0,
+        offer: 0,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_is_read_as_it_was_written_and_nothing_else_is_one() {
+        for (thread, descriptor) in [(1, 0), (4_194_304, 1), (i32::MAX, i32::MAX)] {
+            let offer = Offer { thread, descriptor };
+            assert_eq!(Offer::of_word(offer.word()), Some(offer));
+        }
+        let negative = (1 << 31) | (1 << 32);
+        let wrong = [0, 5, 1 << 32, u64::MAX, (1 << 63) + (1 << 32) + 7, negative];
+        for word in wrong {
+            assert_eq!(Offer::of_word(word), None, "{word:x}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ pub mod message;
 pub mod uffd;
 
 /// Raised whenever a layout in this crate changes; agent and supervisor must agree.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 
 /// Environment variable that carries the abstract socket's name to every process of a job.
 pub const SOCKET_VARIABLE: &str = "PLEAT_SOCKET";
@@ -28,8 +28,8 @@ pub const DEVICES_MAX: usize = 16;
 
 /// Environment variable with numbers, joined by commas: of bytes, from which on new mappings of memory are to be asked about by
 /// processes that are not managed yet ([`message::MAP_MEMORY`]), without which none are; the supervisor's process id; 1 where
-/// processes have their agent from the start because none can be started in them later, else 0; and how many filters of system
-/// calls (seccomp) the supervisor has.
+/// processes have their agent from the start because none can be started in them later, else 0; how many filters of system
+/// calls (seccomp) the supervisor has; and 1 where it takes conversations that agents offer ([`injected::Offer`]), else 0.
 pub const ASK_FROM_VARIABLE: &str = "PLEAT_ASK_FROM";
 
 /// Environment variable that says that the variables above, and the agent in LD_PRELOAD, were added to an environment

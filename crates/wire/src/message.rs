@@ -97,8 +97,9 @@ pub const DOORBELLS: usize = DOORBELL_KINDS * DOORBELL_PAGES;
 pub const DOORBELL_PAGES: usize = 10;
 /// Kinds of doorbells, in this order: a fork is about to come; a mapping was made; the fork is over; a child of
 /// a fork is about to run its program; memory was got, where the control page says; a child that was forked past the C
-/// library, and so has no control page, is about to have memory of its own children wiped.
-pub const DOORBELL_KINDS: usize = 6;
+/// library, and so has no control page, is about to have memory of its own children wiped; a child's agent offers its
+/// conversation.
+pub const DOORBELL_KINDS: usize = 7;
 
 /// Making the userfaultfd failed.
 pub const STEP_USERFAULTFD: u32 = 1;
@@ -209,7 +210,7 @@ pub const FORBIDDEN: u8 = 7;
 pub const RELEASE: u32 = 6;
 /// Supervisor to agent, a [`Word`]: nothing of this process is away any more, and nothing will be. The agent gives back what it has
 /// mapped but for its code and stack, and its thread ends. Of processes that loaded the library nobody asks that.
-pub const LEAVE: u32 = 23;
+pub const LEAVE: u32 = 24;
 /// Supervisor to agent: a [`Guard`].
 pub const GUARD: u32 = 7;
 
@@ -243,6 +244,9 @@ pub const THAW: u32 = 16;
 /// Supervisor to agent, a [`Word`]: the userfaultfd that it made is set up, and what was to be registered is. Has no
 /// answer. The control page says the same, a little earlier.
 pub const FOLLOWED: u32 = 19;
+
+/// Supervisor to agent, a [`Word`]: the conversation that it has offered ([`crate::injected::Offer`]) was taken.
+pub const HEARD: u32 = 23;
 
 /// Supervisor to agent: a [`Shed`]. Has no answer.
 pub const SHED: u32 = 20;
@@ -295,7 +299,7 @@ pub struct Shed {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Word {
-    /// [`FREEZE`], [`DONE`], [`THAW`], [`FOLLOWED`].
+    /// [`FREEZE`], [`DONE`], [`THAW`], [`FOLLOWED`], [`ALONE`], [`HEARD`].
     pub kind: u32,
     /// 0, or an errno.
     pub error: i32,

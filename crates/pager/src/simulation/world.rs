@@ -54,7 +54,7 @@ pub struct Process {
     /// It may ring: the supervisor follows it.
     pub is_lit: bool,
     /// Doorbells touched so far, by kind.
-    pub touched: [u64; 6],
+    pub touched: [u64; pleat_wire::message::DOORBELL_KINDS],
     /// Ranges that forks wipe, at some time.
     pub wiped: Vec<(Page, Page)>,
     pub has_guards: bool,

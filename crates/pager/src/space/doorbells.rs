@@ -13,6 +13,7 @@ pub(super) enum Doorbell {
     Born,
     Grown,
     Wiping,
+    Offered,
 }
 
 impl Space {
@@ -57,6 +58,7 @@ impl Space {
             3 => Some(Doorbell::Born),
             4 => Some(Doorbell::Grown),
             5 => Some(Doorbell::Wiping),
+            6 => Some(Doorbell::Offered),
             _ => None,
         }
     }

@@ -276,6 +276,10 @@ impl Space {
                     self.wipes_children = true;
                     None
                 }
+                Doorbell::Offered => {
+                    self.shared.tell_of_offer();
+                    None
+                }
                 Doorbell::Mapping | Doorbell::Forked | Doorbell::Grown => None,
             };
             return match later {

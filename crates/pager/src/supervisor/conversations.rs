@@ -22,10 +22,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The thread of a process that it knows by this name, if that is its name here, too: in a PID namespace of its own it
-/// is somebody else's.
+/// The thread of a process that it knows by this name. In a PID namespace of its own it has another here.
 fn thread_of(pid: i32, name: i32) -> Option<i32> {
-    procfs::is_thread_of(pid, name).then_some(name)
+    (name != 0)
+        .then(|| procfs::thread_called(pid, name))
+        .flatten()
 }
 
 /// What a process has done that says what no agent says.
@@ -233,8 +234,9 @@ impl Supervisor<'_> {
     }
 
     /// The connection to an agent that is not ready is closed. If the process has a space already, that goes on
-    /// without an agent: its faults are answered, and nothing is taken.
-    fn lose(&mut self, pid: i32) {
+    /// without an agent: its faults are answered, and nothing is taken. Or the space of a process is gone, which executes another
+    /// program.
+    pub(super) fn lose(&mut self, pid: i32) {
         if let Some(process) = self.census.processes.get_mut(&pid) {
             process.stage = Stage::Silent;
             process.claim = None;

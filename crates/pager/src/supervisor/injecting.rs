@@ -13,7 +13,9 @@ use super::Supervisor;
 use crate::census::Stage;
 use crate::shared::lock;
 use pleat_sys::channel::Channel;
-use pleat_sys::inject::{inject, threads, ControlBlocks, Image, InjectError, Request, TraceError};
+use pleat_sys::inject::{
+    inject, offer, threads, ControlBlocks, Given, Image, InjectError, Request, TraceError,
+};
 use pleat_sys::procfs;
 use pleat_wire::message::{Keep, KEEP, KEEP_MAX};
 use std::collections::{HashMap, HashSet};
@@ -23,7 +25,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// An agent that was put into a process says hello within this time.
-const HEARD_WITHIN: Duration = Duration::from_secs(1);
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
 /// Until it is tried again where no thread would stop, and where something else was in the way.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_secs(1);
@@ -33,7 +35,27 @@ const BUSY_MAX: Duration = Duration::from_secs(2);
 const AT_ONCE: usize = 4;
 
 /// What came of putting an agent into a process.
-type Outcome = Result<ControlBlocks, InjectError>;
+enum Outcome {
+    /// It runs; these are the control blocks of the process's threads.
+    Placed(ControlBlocks),
+    /// It was there, and this is the conversation that it has offered.
+    Found(Channel),
+    /// There is none.
+    Failed(InjectError),
+    /// One that was placed has offered this conversation.
+    Heard(Channel),
+    /// One that was placed has offered none that could be taken.
+    Unheard(InjectError),
+}
+
+/// What is wanted of a process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// That it has an agent.
+    Agent,
+    /// The conversation that its agent offers, if it has one.
+    Offer,
+}
 
 /// How far a process has come.
 enum State {
@@ -62,7 +84,7 @@ pub(super) struct Injections {
 
 impl Injections {
     /// Whether a process is to be tried now.
-    fn is_due(&self, pid: i32, now: Instant) -> bool {
+    pub(super) fn is_due(&self, pid: i32, now: Instant) -> bool {
         match self.patients.get(&pid).map(|patient| &patient.state) {
             None => true,
             Some(State::Failed(until)) => now >= *until,
@@ -101,10 +123,27 @@ impl Injections {
         self.image.as_ref()?.as_ref().ok().cloned()
     }
 
+    /// Has a process tried now, unless somebody is at it.
+    pub(super) fn hasten(&mut self, pid: i32, now: Instant) {
+        if let Some(Patient {
+            state: State::Failed(until),
+            ..
+        }) = self.patients.get_mut(&pid)
+        {
+            *until = now;
+        }
+    }
+
     /// Whether an agent was put into a process that has said nothing.
     pub(super) fn is_expected(&self, pid: i32) -> bool {
         let state = self.patients.get(&pid).map(|patient| &patient.state);
         matches!(state, Some(State::UnderWay | State::Placed(..)))
+    }
+
+    /// Whether an agent was put into a process, and nobody is at it.
+    fn is_placed(&self, pid: i32) -> bool {
+        let state = self.patients.get(&pid).map(|patient| &patient.state);
+        matches!(state, Some(State::Placed(..)))
     }
 
     /// Whether an agent has said hello before it is known what must stay in its process.
@@ -179,7 +218,7 @@ impl Supervisor<'_> {
             if self.is_reaping_due {
                 break;
             }
-            self.start_injection(pid, now);
+            self.start_injection(pid, Wanted::Agent, now);
         }
     }
 
@@ -193,11 +232,11 @@ impl Supervisor<'_> {
     pub(super) fn want_agent(&mut self, pid: i32) {
         let now = Instant::now();
         if self.injections.is_due(pid, now) {
-            self.start_injection(pid, now);
+            self.start_injection(pid, Wanted::Agent, now);
         }
     }
 
-    fn start_injection(&mut self, pid: i32, now: Instant) {
+    pub(super) fn start_injection(&mut self, pid: i32, wanted: Wanted, now: Instant) {
         let Some(process) = self.census.processes.get(&pid) else {
             return;
         };
@@ -222,13 +261,32 @@ impl Supervisor<'_> {
             name: self.socket.clone(),
             age,
             are_forks_reported: self.grant.reports_forks(),
+            takes_offers: self.takes_offers,
+            is_only_heard: wanted == Wanted::Offer,
         };
         let shared = self.shared.clone();
         let family = self.family();
         let work = move || {
-            let outcome = inject((pid, pidfd), &image, &request, || family.beacon_of(pid));
-            lock(&results).push((pid, outcome));
-            shared.main_bell.ring();
+            let tell = |outcome| {
+                lock(&results).push((pid, outcome));
+                shared.main_bell.ring();
+            };
+            let process = (pid, pidfd.clone());
+            let started = match inject(process, &image, &request, || family.beacon_of(pid)) {
+                Ok(Given::Started(started)) => started,
+                Ok(Given::Heard(channel)) => return tell(Outcome::Found(channel)),
+                Err(error) => return tell(Outcome::Failed(error)),
+            };
+            tell(Outcome::Placed(started.blocks));
+            if !request.takes_offers {
+                return;
+            }
+            // Nothing is traced any more. The main thread itself sees it if this comes to nothing.
+            match offer::wait_for((pid, &pidfd), started.given, HEARD_WITHIN) {
+                Ok(Some(channel)) => tell(Outcome::Heard(channel)),
+                Ok(None) => {}
+                Err(error) => tell(Outcome::Unheard(error)),
+            }
         };
         // It must end: then all that it traced goes on.
         let thread = std::thread::Builder::new().name("pleat-inject".into());
@@ -246,8 +304,20 @@ impl Supervisor<'_> {
         let results = std::mem::take(&mut *lock(&self.injections.results));
         for (pid, outcome) in results {
             match outcome {
-                Ok(blocks) => self.note_placed(pid, blocks, now),
-                Err(error) => self.note_failure(pid, error, now),
+                Outcome::Placed(blocks) => self.note_placed(pid, blocks, now),
+                Outcome::Found(channel) => {
+                    if let Some(patient) = self.injections.patients.get_mut(&pid) {
+                        patient.state = State::Placed(now, Vec::new());
+                    }
+                    self.take_up(channel);
+                }
+                Outcome::Failed(error) => self.note_failure(pid, error, now),
+                Outcome::Heard(channel) => self.take_up(channel),
+                // Else it is being tried again.
+                Outcome::Unheard(error) if self.injections.is_placed(pid) => {
+                    self.note_failure(pid, error, now);
+                }
+                Outcome::Unheard(_) => {}
             }
         }
         let mut unheard = Vec::new();
@@ -288,7 +358,10 @@ impl Supervisor<'_> {
     fn note_failure(&mut self, pid: i32, error: InjectError, now: Instant) {
         let patient = self.injections.meet(pid, now);
         let is_busy = matches!(error, InjectError::Trace(TraceError::Busy));
-        let is_gone = matches!(error, InjectError::Trace(TraceError::Gone));
+        let is_gone = matches!(
+            error,
+            InjectError::Trace(TraceError::Gone) | InjectError::OffersNothing
+        );
         let is_new = now.saturating_duration_since(patient.since) < BUSY_MAX;
         let pause = if is_busy || is_gone {
             BUSY_PAUSE

@@ -210,6 +210,7 @@ impl Supervisor<'_> {
         self.check_standstill();
         self.hear_recorder();
         self.look_for_strays();
+        let offers_pause = self.hear_offers();
         self.end_last_threads();
         self.show();
         // Until there is something to do: processes to manage, or no memory left.
@@ -218,18 +219,20 @@ impl Supervisor<'_> {
             None => free.max(0) as u64,
         };
         let until_full = Duration::from_micros(room / GROWTH_BYTES_PER_US);
-        until_full.clamp(
-            if self.headroom.is_calm() {
-                LOOK_MIN_CALM
-            } else {
-                LOOK_MIN
-            },
-            match (self.is_recording(), near) {
-                (true, _) => LOOK_MAX_RECORDING,
-                (false, true) => LOOK_MAX,
-                (false, false) => LOOK_MAX_FAR,
-            },
-        )
+        until_full
+            .clamp(
+                if self.headroom.is_calm() {
+                    LOOK_MIN_CALM
+                } else {
+                    LOOK_MIN
+                },
+                match (self.is_recording(), near) {
+                    (true, _) => LOOK_MAX_RECORDING,
+                    (false, true) => LOOK_MAX,
+                    (false, false) => LOOK_MAX_FAR,
+                },
+            )
+            .min(offers_pause)
     }
 
     /// Whether references are to be recorded, or were: then every process is managed from its start.
@@ -266,6 +269,7 @@ impl Supervisor<'_> {
             true => (0, RESCAN_GROWTH_RECORDING),
             false => (MANAGE_MIN, rescan_growth(self.budget.bytes)),
         };
+        self.part_with_executed();
         self.inject_agents(min);
         let (now, much) = (Instant::now(), self.budget.bytes / RESCAN_AGAIN_PART);
         let mut ready = Vec::new();
@@ -299,6 +303,20 @@ impl Supervisor<'_> {
         }
         if is_growing {
             self.stay_ahead();
+        }
+    }
+
+    /// Processes that were managed and execute another program by now, which has not said hello, are to be managed like any other:
+    /// it may load no library, or not reach us.
+    fn part_with_executed(&mut self) {
+        let processes = self.census.processes.iter();
+        let executed = processes.filter(|(_, process)| match &process.stage {
+            Stage::Managed(link) => link.is_over() && !process.is_bare,
+            _ => false,
+        });
+        let executed: Vec<i32> = executed.map(|(pid, _)| *pid).collect();
+        for pid in executed {
+            self.lose(pid);
         }
     }
 
@@ -340,7 +358,7 @@ impl Supervisor<'_> {
     }
 
     /// Processes that have not said hello, which those do that load the agent's library.
-    fn look_for_strays(&mut self) {
+    pub(super) fn look_for_strays(&mut self) {
         if self.strays_at.elapsed() < self.strays_pause {
             return;
         }

@@ -17,6 +17,7 @@ mod leftovers;
 mod load;
 pub(crate) mod mappings;
 mod memory;
+mod offers;
 mod own_group;
 mod preparing;
 mod trust;
@@ -72,6 +73,8 @@ pub struct Started {
     pub grant: Grant,
     /// By this name processes connect.
     pub socket: String,
+    /// Conversations that agents offer are taken.
+    pub takes_offers: bool,
     /// The largest budget that the job can be given later, in bytes.
     pub budget_max_bytes: u64,
 }
@@ -143,6 +146,10 @@ pub struct Supervisor<'a> {
     injections: Injections,
     /// By this name processes connect.
     socket: String,
+    /// Conversations that agents offer are taken.
+    takes_offers: bool,
+    /// Until then some are looked for.
+    offers_until: Option<Instant>,
     live_at: Instant,
     /// Whether the job gets on, as far as it is known since it was last judged.
     hope: Option<hope::Hope>,
@@ -211,6 +218,7 @@ impl<'a> Supervisor<'a> {
             family,
             grant,
             socket,
+            takes_offers,
             budget_max_bytes,
         } = started;
         let Ours {
@@ -267,6 +275,8 @@ impl<'a> Supervisor<'a> {
             is_reaping_due: false,
             injections: Injections::default(),
             socket,
+            takes_offers,
+            offers_until: None,
             live_at: start,
             hope: None,
             standstill: None,
@@ -314,8 +324,8 @@ impl<'a> Supervisor<'a> {
             self.lookout.looked(self.ahead_since.map(|_| pause));
             let is_called = self.wait(pause);
             self.hear_signals();
+            self.settle_injections();
             if self.is_reaping_due {
-                self.settle_injections();
                 self.reap();
             }
             let failure = lock(&self.shared.failure).take();

@@ -72,7 +72,7 @@ impl Supervisor<'_> {
         }
     }
 
-    fn admit(&mut self, channel: Channel) {
+    pub(super) fn admit(&mut self, channel: Channel) {
         match self.vouch_for(&channel) {
             Ok(peer) => {
                 if let Some(guest) = self.hear_guest(Guest { channel, peer }) {

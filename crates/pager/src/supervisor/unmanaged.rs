@@ -110,7 +110,8 @@ fn tell_injection(error: &InjectError) -> String {
         }
         InjectError::NoVdso => "it has no vdso, by which an agent is started".into(),
         InjectError::Unheard => {
-            "its agent cannot reach pleat: it is in another network namespace, or may not connect".into()
+            "its agent cannot reach pleat: it may make no sockets, or is in another network namespace and the kernel \
+             is older than Linux 6.9".into()
         }
         InjectError::ForkedPast => {
             "it was forked past the C library; what it has stays in memory".into()
@@ -119,6 +120,7 @@ fn tell_injection(error: &InjectError) -> String {
             "it does not load pleat's library, and the kernel does not tell this user of forks; `pleat doctor` tells the remedy"
                 .into()
         }
+        InjectError::OffersNothing => "its agent offers no conversation".into(),
         InjectError::Declined => "its environment says so (PLEAT_SOCKET)".into(),
         InjectError::Emulated => "it runs programs of its own, as valgrind does".into(),
         InjectError::Step("map memory", error) if error.raw_os_error() == Some(libc::ENOMEM) => {

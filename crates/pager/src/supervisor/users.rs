@@ -50,13 +50,10 @@ fn follow(pid: i32, process: &mut Process, kept: Option<&Channel>, own_filters: 
     if program.may_be_anybody() {
         return;
     }
-    let thread = process.agent.0;
-    // In a PID namespace of its own it cannot be asked after by its name.
-    let is_known = procfs::is_thread_of(pid, thread);
-    let agent = match is_known {
-        true => procfs::credentials(thread).ok(),
-        false => None,
-    };
+    // In a PID namespace of its own its name is another.
+    let thread = procfs::thread_called(pid, process.agent.0);
+    let is_known = thread.is_some();
+    let agent = thread.and_then(|thread| procfs::credentials(thread).ok());
     let Some(shed) = to_shed(&program, agent.as_ref()) else {
         process.users.is_settled = is_one(&program.users) && is_one(&program.groups);
         return;

@@ -8,6 +8,7 @@ mod clear_up;
 mod identity;
 mod image;
 mod memory;
+pub mod offer;
 mod program;
 pub mod threads;
 mod tracee;
@@ -17,6 +18,7 @@ pub use image::Image;
 pub use tracee::{TraceError, OWN_CHILDREN};
 
 use crate::bytes_of;
+use crate::channel::Channel;
 use crate::process::{hurry, Ahead};
 use crate::procfs;
 use identity::Identity;
@@ -63,6 +65,8 @@ pub enum InjectError {
     Emulated,
     /// Its agent was started and did not say hello.
     Unheard,
+    /// It offers no conversation, which was all that was wanted of it.
+    OffersNothing,
     /// There is no way to do a system call in it.
     NoVdso,
     /// The process cannot do this, for that reason.
@@ -84,14 +88,36 @@ pub struct Request {
     pub age: Duration,
     /// The kernel tells of forks. Else the children of a process that does not announce them would miss what is away.
     pub are_forks_reported: bool,
+    /// Agents that are started are to offer their conversations, for these are taken (see [`offer`]). Else they connect.
+    pub takes_offers: bool,
+    /// What the process's own agent offers is to be taken, and no other started.
+    pub is_only_heard: bool,
 }
 
-/// Starts an agent in a process: by the library, if that is loaded there and waits for it, else by a copy.
+/// What has come of it.
+#[derive(Debug)]
+pub enum Given {
+    /// An agent was started.
+    Started(Started),
+    /// There was one by the library that was loaded, which could not connect: its conversation.
+    Heard(Channel),
+}
+
+/// An agent that was started.
+#[derive(Debug)]
+pub struct Started {
+    /// Where its process's threads have what must stay in memory.
+    pub blocks: ControlBlocks,
+    /// Where its library shows what it offers.
+    pub given: u64,
+}
+
+/// Starts an agent in a process: by the library, if that is loaded there and waits for it, else by a copy. Where the library has an
+/// agent that offers its conversation, that is taken.
 ///
 /// `find_beacon` tells where the beacon of its parent is, if that was managed; else 0.
 ///
-/// Answers where its threads have what must stay in memory. To be called on a thread that ends soon afterwards: whatever was
-/// left stopped goes on then.
+/// To be called on a thread that ends soon afterwards: whatever was left stopped goes on then.
 ///
 /// # Errors
 /// See [`InjectError`], or what `find_beacon` says. The process goes on as if nothing had been, but for memory that it may have mapped.
@@ -100,12 +126,24 @@ pub fn inject(
     image: &Image,
     request: &Request,
     find_beacon: impl FnOnce() -> Result<u64, InjectError>,
-) -> Result<ControlBlocks, InjectError> {
+) -> Result<Given, InjectError> {
     // What is found out before the thread stands still is of this program, and not of another that it may execute meanwhile.
-    let identity = Identity::of(pid, pidfd).ok_or(TraceError::Gone)?;
-    let beacon = find_beacon()?;
+    let identity = Identity::of(pid, pidfd.clone()).ok_or(TraceError::Gone)?;
     check_environment(pid, &request.name)?;
-    let library = find_library(pid, image, beacon, request)?;
+    let base = find_base(pid, image);
+    if let Some(offer) = base.and_then(|base| offer::at(pid, image.given_at(base))) {
+        return offer::take((pid, &pidfd), offer).map(Given::Heard);
+    }
+    if request.is_only_heard {
+        return Err(InjectError::OffersNothing);
+    }
+    let beacon = find_beacon()?;
+    let library = match base {
+        Some(base) => {
+            is_library_waiting(pid, image.given_at(base), beacon, request)?.then_some(base)
+        }
+        None => None,
+    };
     if library.is_none() && !request.are_forks_reported && !program::is_of_go(pid) {
         return Err(InjectError::ForksUnseen);
     }
@@ -143,18 +181,19 @@ pub fn inject(
         image,
     };
     let started = match library {
-        Some(base) => job.start_loaded(base).map(|()| None),
+        Some(base) => job.start_loaded(base, request).map(|()| (base, None)),
         None => job.start_copy(request, beacon),
     };
     ahead.end();
     tracee.release()?;
-    let word = started?;
+    let (base, word) = started?;
     let mut blocks: ControlBlocks = threads::of(pid)
         .into_iter()
         .map(|tid| (tid, threads::control_block(tid)))
         .collect();
     blocks.extend(word.map(|address| (tid, Some((address, size_of::<u64>() as u64)))));
-    Ok(blocks)
+    let given = image.given_at(base);
+    Ok(Given::Started(Started { blocks, given }))
 }
 
 /// The thread to stop: soon one that is not disturbed.
@@ -193,27 +232,29 @@ fn check_environment(pid: i32, name: &str) -> Result<(), InjectError> {
     Ok(())
 }
 
-/// Where a process has loaded the library, if that waits for its agent.
-///
-/// One that does not is of no use where it never will: in another C library, or in a child that was forked past the C library.
-fn find_library(
-    pid: i32,
-    image: &Image,
-    beacon: u64,
-    request: &Request,
-) -> Result<Option<u64>, InjectError> {
+/// Where a process has loaded the library.
+fn find_base(pid: i32, image: &Image) -> Option<u64> {
     let parts = procfs::mappings_of(pid, image.identity()).unwrap_or_default();
     let bases = parts
         .iter()
         .filter_map(|part| part.mapping.start.checked_sub(part.offset));
-    let Some(base) = bases.min() else {
-        return Ok(None);
-    };
+    bases.min()
+}
+
+/// Whether a library that was loaded waits for its agent. `given`: where it says so.
+///
+/// One that does not is of no use where it never will: in another C library, or in a child that was forked past the C library.
+fn is_library_waiting(
+    pid: i32,
+    given: u64,
+    beacon: u64,
+    request: &Request,
+) -> Result<bool, InjectError> {
     let mut word = [0; 8];
-    let place = image.given_at(base) + offset_of!(Injected, state) as u64;
+    let place = given + offset_of!(Injected, state) as u64;
     let state = memory::read(pid, place, &mut word).map_or(UNKNOWN, |()| u64::from_ne_bytes(word));
     if state == UNFIT {
-        return Ok(None);
+        return Ok(false);
     }
     if beacon != 0 {
         // It reads its token by itself, which is there once: never by a copy, too, however slow it is.
@@ -223,9 +264,9 @@ fn find_library(
         });
     }
     match state == WAITS {
-        true => Ok(Some(base)),
+        true => Ok(true),
         false if request.age < READY_WITHIN => Err(TraceError::Busy.into()),
-        false => Ok(None),
+        false => Ok(false),
     }
 }
 
@@ -283,11 +324,12 @@ impl Injection<'_> {
     }
 
     /// By the library that lies at `base`.
-    fn start_loaded(&self, base: u64) -> Result<(), InjectError> {
+    fn start_loaded(&self, base: u64, request: &Request) -> Result<(), InjectError> {
         self.start_in(AREA_LEN as u64, |area| {
             let given = |state| Injected {
                 area,
                 state,
+                is_to_offer: u64::from(request.takes_offers),
                 ..Injected::NONE
             };
             self.give(base, &given(UNKNOWN))?;
@@ -299,8 +341,12 @@ impl Injection<'_> {
         })
     }
 
-    /// By a copy; answers what the kernel clears when the stopped thread ends.
-    fn start_copy(&self, request: &Request, beacon: u64) -> Result<Option<u64>, InjectError> {
+    /// By a copy; answers where that is, and what the kernel clears when the stopped thread ends.
+    fn start_copy(
+        &self,
+        request: &Request,
+        beacon: u64,
+    ) -> Result<(u64, Option<u64>), InjectError> {
         let image = self.image;
         self.start_in(image.span() + AREA_LEN as u64, |base| {
             let area = base + image.span();
@@ -308,6 +354,7 @@ impl Injection<'_> {
                 image: [base, area],
                 area,
                 beacon,
+                is_to_offer: u64::from(request.takes_offers),
                 ..Injected::NONE
             };
             let name = request.name.as_bytes();
@@ -322,7 +369,7 @@ impl Injection<'_> {
             self.call("make code executable", libc::SYS_mprotect, arguments)?;
             let word = self.cleared_word(stack_top(area) - 8);
             self.start_thread(base, area)?;
-            Ok(word)
+            Ok((base, word))
         })
     }
 

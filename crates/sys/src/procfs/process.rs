@@ -220,6 +220,27 @@ pub fn is_thread_of(pid: Pid, tid: Pid) -> bool {
     std::path::Path::new(&format!("/proc/{pid}/task/{tid}")).exists()
 }
 
+/// The thread of a process that has this number in the PID namespace it is in itself. That is asked of the kernel, which tells the
+/// numbers of a thread in all of them, the innermost last.
+#[must_use]
+pub fn thread_called(pid: Pid, name: Pid) -> Option<Pid> {
+    let is_called = |tid: &Pid| {
+        let text = fs::read(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+        let own =
+            value(&text, "NSpid").and_then(|names| number(names.rsplit(|&b| b == b'\t').next()?));
+        own == Some(name)
+    };
+    // Where it is in no other namespace.
+    if is_called(&name) {
+        return Some(name);
+    }
+    let entries = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let mut threads = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    threads.find(is_called)
+}
+
 /// [`LastCpuReader`] for a single reading: 10 us.
 ///
 /// # Errors
