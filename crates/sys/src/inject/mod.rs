@@ -101,6 +101,9 @@ pub fn inject(
 ) -> Result<ControlBlocks, InjectError> {
     // What is found out before the thread stands still is of this program, and not of another that it may execute meanwhile.
     let identity = Identity::of(pid, pidfd).ok_or(TraceError::Gone)?;
+    if identity.is_short() {
+        return Err(TraceError::Foreign.into());
+    }
     let beacon = find_beacon()?;
     check_environment(pid, &request.name)?;
     let library = find_library(pid, image, beacon, request)?;
