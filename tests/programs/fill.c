@@ -1,6 +1,7 @@
-/* Fills one block of malloc() as fast as it can, so many MiB, of which three quarters compress, and checks it.
+/* Fills one block of malloc() as fast as it can, so many MiB, of which three quarters compress, and checks it. Ends with
+ * STATUS (0) if all is right.
  *
- *     fill MIB ROUNDS
+ *     fill MIB ROUNDS [STATUS]
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -27,7 +28,7 @@ int main(int argc, char **argv)
 	int rounds = argc > 2 ? atoi(argv[2]) : 1;
 	uint64_t *block = malloc(pages * WORDS * sizeof *block);
 	if (!pages || !block) {
-		fprintf(stderr, "usage: fill MIB ROUNDS\n");
+		fprintf(stderr, "usage: fill MIB ROUNDS [STATUS]\n");
 		return 2;
 	}
 	for (size_t page = 0; page < pages; page++)
@@ -41,5 +42,5 @@ int main(int argc, char **argv)
 					return 3;
 				}
 	puts("ok");
-	return 0;
+	return argc > 3 ? atoi(argv[3]) : 0;
 }

@@ -405,6 +405,18 @@ fn may_be_supervisor(socket: usize) -> bool {
     asked.is_ok() && (peer.uid == 0 || own == Ok(peer.uid as usize))
 }
 
+/// The flag by which a debugger of the program is not one of the agent, too: a program that it has stopped would else have its memory
+/// taken by nobody, and a thread be shown that it does not know. But a filter of system calls may leave some to the tracer
+/// (SECCOMP_RET_TRACE), and who has none is refused them then.
+fn untraced() -> libc::c_int {
+    let arguments = [libc::PR_GET_SECCOMP as usize, 0, 0, 0, 0, 0];
+    // SAFETY: asks for a number. In strict mode, which would end the process for it, no program is started.
+    match unsafe { raw::call(Sysno::prctl, arguments) } {
+        Ok(0) => libc::CLONE_UNTRACED,
+        _ => 0,
+    }
+}
+
 /// Makes the agent thread with every signal blocked and a descriptor table of its own. `false` where there can be
 /// none: a program that runs programs of its own, as emulators do, may not know such threads.
 fn start_thread(area: Area) -> bool {
@@ -412,7 +424,8 @@ fn start_thread(area: Area) -> bool {
         | libc::CLONE_FS
         | libc::CLONE_SIGHAND
         | libc::CLONE_THREAD
-        | libc::CLONE_SYSVSEM;
+        | libc::CLONE_SYSVSEM
+        | untraced();
     let (all, mut before) = (u64::MAX, 0u64);
     // SAFETY: the stack is fresh and large enough; `run` never returns. The thread shares our
     // thread-local storage and therefore uses nothing that touches it. The signal masks are valid

@@ -145,6 +145,24 @@ impl Machine {
         built_once(name.to_owned(), output, command)
     }
 
+    /// A Rust program of tests/programs, built once per test binary by rustc with these options, which are what the test is
+    /// about; `None` after a SKIP line where it does not build, as where there is no such target.
+    pub fn rust_program(&self, name: &str, options: &[&str]) -> Option<PathBuf> {
+        if !self.installed(&["rustc"]) {
+            return None;
+        }
+        let key = format!("rustc {name} {}", options.join(" "));
+        let output = target_dir().join("tmp").join(key.replace([' ', '/'], "_"));
+        let mut command = Command::new("rustc");
+        command
+            .args(["--edition", "2021", "-O"])
+            .args(options)
+            .arg("-o")
+            .arg(&output)
+            .arg(self.program(name));
+        built_once(key, output, command)
+    }
+
     /// The program that executes itself in every way, as [`Machine::torture`].
     pub fn environments(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();

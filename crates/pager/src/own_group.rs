@@ -218,11 +218,12 @@ impl OwnGroup {
 
     /// To be called at every look: has the limit follow what others use, of which `own_bytes` are the supervisor's,
     /// and minds those who wait. `taken` counts what was taken away so far; `None`: there is nobody to take from.
-    /// `processes` is how many the job has.
+    /// `processes` is how many the job has; `lacks`: one of them stands still and has no memory for its agent.
     pub fn look(
         &mut self,
         own_bytes: u64,
         processes: usize,
+        lacks: bool,
         taken: impl FnOnce() -> Option<u64>,
     ) -> Strait {
         self.last = (own_bytes, processes);
@@ -232,7 +233,7 @@ impl OwnGroup {
         }
         self.group.notices().hush();
         self.follow(own_bytes, processes);
-        if !self.is_waiting() {
+        if !self.is_waiting() && !lacks {
             if self.steps.calm(Instant::now()) && self.kills {
                 self.take_up_again(own_bytes);
             }

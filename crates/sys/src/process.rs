@@ -143,6 +143,15 @@ pub fn own_thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// Whether a process's address space is limited (`ulimit -v`), so that it may have no room where others have no memory.
+pub fn has_address_limit(pid: i32) -> bool {
+    // SAFETY: plain numbers.
+    let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
+    // SAFETY: nothing is set, and the answer is written to a live local.
+    let asked = unsafe { libc::prlimit(pid, libc::RLIMIT_AS, std::ptr::null(), &mut limit) };
+    asked == 0 && limit.rlim_cur != libc::RLIM_INFINITY
+}
+
 /// Whether two processes have the same memory: clone(2) with `CLONE_VM`, or vfork(2) before the child's exec. `false`
 /// where it cannot be told.
 pub fn share_memory(one: i32, other: i32) -> bool {

@@ -18,13 +18,32 @@ const HUGETLBFS: i64 = 0x9584_58f6;
 /// # Errors
 /// When the kernel does not say.
 pub fn device_of(descriptor: &OwnedFd) -> io::Result<u64> {
+    identity_of(descriptor).map(|(device, _)| device)
+}
+
+/// The device and the inode number (`st_dev`, `st_ino`) of an open file, asked for as [`device_of`] asks.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn identity_of(descriptor: &OwnedFd) -> io::Result<(u64, u64)> {
     // SAFETY: plain data, for which all zeros is a value.
     let mut answer: libc::statx = unsafe { std::mem::zeroed() };
     let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
     // SAFETY: an open descriptor, an empty path, and room for the answer.
-    let asked = unsafe { libc::statx(descriptor.as_raw_fd(), c"".as_ptr(), flags, 0, &mut answer) };
+    let asked = unsafe {
+        libc::statx(
+            descriptor.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            libc::STATX_INO,
+            &mut answer,
+        )
+    };
     match asked {
-        0 => Ok(libc::makedev(answer.stx_dev_major, answer.stx_dev_minor)),
+        0 => {
+            let device = libc::makedev(answer.stx_dev_major, answer.stx_dev_minor);
+            Ok((device, answer.stx_ino))
+        }
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -31,6 +31,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_secs(1);
 /// No thread stops for so long: that is said.
 const BUSY_MAX: Duration = Duration::from_secs(2);
+/// A process that has no memory for its agent says so every few milliseconds; who has not for so long has some, or has given up.
+const LACKS_FOR: Duration = Duration::from_millis(50);
 /// Processes that get their agents at the same time.
 const AT_ONCE: usize = 4;
 
@@ -80,9 +82,16 @@ pub(super) struct Injections {
     image: Option<io::Result<Arc<Image>>>,
     patients: HashMap<i32, Patient>,
     results: Arc<Mutex<Vec<(i32, Outcome)>>>,
+    /// When a process had last no memory for its agent.
+    lacked_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Injections {
+    /// Whether a process that stands still has no memory for its agent. The kernel knows of nobody who waits then.
+    pub(super) fn lack_memory(&self) -> bool {
+        lock(&self.lacked_at).is_some_and(|at| at.elapsed() < LACKS_FOR)
+    }
+
     /// Whether a process is to be tried now.
     pub(super) fn is_due(&self, pid: i32, now: Instant) -> bool {
         match self.patients.get(&pid).map(|patient| &patient.state) {
@@ -257,12 +266,21 @@ impl Supervisor<'_> {
             }
         };
         let results = self.injections.results.clone();
+        let lacked_at = self.injections.lacked_at.clone();
+        let managed = self.shared.clone();
+        let heard = (results.clone(), self.shared.clone());
         let request = Request {
             name: self.socket.clone(),
             age,
             are_forks_reported: self.grant.reports_forks(),
             takes_offers: self.takes_offers,
             is_only_heard: wanted == Wanted::Offer,
+            lack_memory: Box::new(move || *lock(&lacked_at) = Some(Instant::now())),
+            is_managed: Box::new(move || lock(&managed.by_pid).contains_key(&pid)),
+            heard: Box::new(move |channel| {
+                lock(&heard.0).push((pid, Outcome::Heard(channel)));
+                heard.1.main_bell.ring();
+            }),
         };
         let shared = self.shared.clone();
         let family = self.family();
@@ -278,7 +296,7 @@ impl Supervisor<'_> {
                 Err(error) => return tell(Outcome::Failed(error)),
             };
             tell(Outcome::Placed(started.blocks));
-            if !request.takes_offers {
+            if !request.takes_offers || started.is_heard {
                 return;
             }
             // Nothing is traced any more. The main thread itself sees it if this comes to nothing.

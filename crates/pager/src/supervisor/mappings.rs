@@ -6,13 +6,17 @@
 //!
 //! The rule: a mapping is converted when its process is managed already, for then memory has been short,
 //! or when the mapping is large beside the budget, for then it will be: its process is managed at once.
-//! Otherwise it stays the kernel's, whose page cache costs the job nothing until then.
+//! Otherwise it stays the kernel's, whose page cache costs the job nothing until then. One that is shared and only read
+//! counts as large only if memory would be short once all of it, and all others that were left to the kernel, had been
+//! read: the kernel can drop those pages whenever it likes, and a program that must have one thread while it
+//! starts others (Chromium's) maps such files first.
 //!
 //! The rule for fresh memory: a process that has just mapped a large piece, in a job that has mapped more than
 //! the budget, is managed before it goes on. It could fill the budget in some 20 ms, and on a busy machine
 //! this thread may not run for longer: left to looks alone, one job in some hundreds that filled 64 MiB in a
 //! budget of 44 was killed at a hard limit.
 
+use super::memory::manage_from;
 use super::trust::Guest;
 use super::Supervisor;
 use crate::census::Stage;
@@ -24,7 +28,7 @@ use pleat_sys::{procfs, source};
 use pleat_wire::message::{
     FileRequest, ASK_FILE, ASK_STAND_IN, BORROW, MAP_FILE, MAP_MEMORY, MAP_STAND_IN,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -45,6 +49,25 @@ const PASSED_MAX: usize = 256;
 /// The size from which on new mappings of fresh memory are to be asked about, in bytes.
 pub fn ask_from(budget_bytes: u64) -> u64 {
     budget_bytes / LARGE_SHARE
+}
+
+/// Files that are mapped shared to be read, and were left to the kernel while memory was plenty: the most bytes that were
+/// asked about of each. They are large beside the budget, so there is room for few before memory would be short.
+#[derive(Default)]
+pub(super) struct LeftToKernel(HashMap<(u64, u64), u64>);
+
+impl LeftToKernel {
+    /// Notes a file, unless all of them would have more than `room` bytes then. Answers whether it has.
+    fn note(&mut self, file: (u64, u64), len: u64, room: u64) -> bool {
+        let others = self.0.iter().filter(|(other, _)| **other != file);
+        let others: u64 = others.map(|(_, len)| len).sum();
+        let is_fitting = others.saturating_add(len) <= room;
+        if is_fitting {
+            let known = self.0.entry(file).or_default();
+            *known = len.max(*known);
+        }
+        is_fitting
+    }
 }
 
 /// A request that has not been passed on.
@@ -152,17 +175,19 @@ impl Supervisor<'_> {
             // A child that was forked past the C library may have anything.
             Stage::Silent if self.is_served(asked.pid) => Verdict::Unknown,
             Stage::Ready(_) | Stage::Silent if is_question => Verdict::No,
-            Stage::Ready(_) if self.is_worth_it(asked) => {
-                self.prepare(asked.pid);
-                Verdict::Wait
-            }
-            Stage::Silent if self.is_worth_it(asked) => {
-                self.want_agent(asked.pid);
-                Verdict::Wait
-            }
-            Stage::Ready(_) | Stage::Silent => Verdict::No,
+            Stage::Ready(_) => self.judge_unmanaged(asked, Self::prepare),
+            Stage::Silent => self.judge_unmanaged(asked, Self::want_agent),
             _ => Verdict::Unknown,
         }
+    }
+
+    /// Has the process managed by `manage` if the request is worth it.
+    fn judge_unmanaged(&mut self, asked: &Asked, manage: fn(&mut Self, i32)) -> Verdict {
+        if !self.is_worth_it(asked) {
+            return Verdict::No;
+        }
+        manage(self, asked.pid);
+        Verdict::Wait
     }
 
     /// Whether a companion serves this file. Its pages are never filled by threads of ours: they would wait
@@ -176,13 +201,25 @@ impl Supervisor<'_> {
 
     /// Whether a process without pressure is to be managed for this mapping. Not where the kernel would not
     /// report its forks: it could not fork any more.
-    fn is_worth_it(&self, asked: &Asked) -> bool {
+    fn is_worth_it(&mut self, asked: &Asked) -> bool {
         let budget = self.budget.bytes;
+        let is_large = asked.request.len >= budget / LARGE_SHARE;
         let is_needed = match asked.request.kind {
             MAP_MEMORY => self.census.mapped_bytes() > budget,
-            _ => asked.request.len >= budget / LARGE_SHARE,
+            BORROW => is_large && self.would_be_short(asked),
+            _ => is_large,
         };
         is_needed && self.grant.reports_forks()
+    }
+
+    /// Whether memory would be short once this file, and those left to the kernel before, had been read.
+    fn would_be_short(&mut self, asked: &Asked) -> bool {
+        let identity = asked.file.as_ref().map(source::identity_of);
+        let Some(Ok(identity)) = identity else {
+            return true;
+        };
+        let room = manage_from(self.budget.bytes).saturating_sub(self.used_bytes);
+        !self.left_to_kernel.note(identity, asked.request.len, room)
     }
 
     fn pass_file_request(&mut self, link: &Arc<Link>, asked: Asked) {
@@ -251,5 +288,21 @@ impl Asked {
 
     fn is_question(&self) -> bool {
         matches!(self.request.kind, ASK_FILE | ASK_STAND_IN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_left_to_the_kernel_as_long_as_all_of_them_fit() {
+        let mut left = LeftToKernel::default();
+        assert!(left.note((1, 1), 40, 100));
+        assert!(left.note((1, 1), 40, 100), "the same file counts once");
+        assert!(left.note((1, 2), 60, 100));
+        assert!(!left.note((2, 1), 1, 100));
+        assert!(!left.note((1, 1), 41, 100), "more of it than before");
+        assert!(!left.note((1, 2), 60, 99), "memory is in use otherwise");
     }
 }

@@ -198,8 +198,7 @@ impl Supervisor<'_> {
         if free > 0 {
             self.shared.feed_starving();
         }
-        let spare = (budget / MANAGE_FREE_SHARE).max(MANAGE_FREE_MIN);
-        let manage_from = (budget / MANAGE_USED_SHARE).max(budget.saturating_sub(spare));
+        let manage_from = manage_from(budget);
         if self.used_bytes > manage_from || self.is_recording() {
             self.manage_more();
         }
@@ -425,6 +424,12 @@ fn file_share(budget: u64, others: u64) -> u64 {
 /// Whether what a process has is counted already, as its parent's.
 fn is_in_memory_of_parent(pid: i32) -> bool {
     procfs::status(pid).is_ok_and(|status| share_memory(pid, status.ppid))
+}
+
+/// Of so many bytes in use on memory is short, and processes are managed.
+pub(super) fn manage_from(budget_bytes: u64) -> u64 {
+    let spare = (budget_bytes / MANAGE_FREE_SHARE).max(MANAGE_FREE_MIN);
+    (budget_bytes / MANAGE_USED_SHARE).max(budget_bytes.saturating_sub(spare))
 }
 
 /// Bytes that may turn up without a fault before new mappings are looked for.

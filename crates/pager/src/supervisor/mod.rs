@@ -42,7 +42,7 @@ use crate::strain::Strain;
 use injecting::Injections;
 use killed::OomKills;
 use load::Load;
-use mappings::Asked;
+use mappings::{Asked, LeftToKernel};
 use pleat_sys::channel::{Channel, Listener};
 use pleat_sys::grant::Grant;
 use pleat_sys::keeper::Keeper;
@@ -128,6 +128,7 @@ pub struct Supervisor<'a> {
     news_said: usize,
     /// Threads that have mapped a file and wait for the answer.
     asked: Vec<Asked>,
+    left_to_kernel: LeftToKernel,
     /// What stands in for files, once anything was to; an error that there was is not tried again.
     stand_ins: Option<io::Result<Arc<StandIns>>>,
     /// The program's process id, and how it ended.
@@ -264,6 +265,7 @@ impl<'a> Supervisor<'a> {
             told: Told::default(),
             news_said: 0,
             asked: Vec::new(),
+            left_to_kernel: LeftToKernel::default(),
             stand_ins: None,
             program,
             ending: None,

@@ -11,12 +11,13 @@ impl Supervisor<'_> {
     /// used at least, for somebody waits.
     pub(super) fn mind_own_group(&mut self, own_bytes: u64) -> Option<u64> {
         let shared = self.shared.clone();
+        let lacks = self.injections.lack_memory();
         let group = self.own_group.as_mut()?;
         // Who has only just started will have an agent.
         let mut stages = self.census.processes.values().map(|process| &process.stage);
         let has_agents = stages.any(|stage| !matches!(stage, Stage::Unmanageable));
         let taken = || has_agents.then(|| shared.engine().counters().taken_pages);
-        match group.look(own_bytes, self.census.processes.len(), taken) {
+        match group.look(own_bytes, self.census.processes.len(), lacks, taken) {
             Strait::None => None,
             Strait::Waiting {
                 wanted_bytes,

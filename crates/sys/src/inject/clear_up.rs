@@ -1,6 +1,6 @@
 //! Takes away what is left in a process of an agent that has ended: the copy of the library, and the area behind it.
 
-use super::{choose, find_syscall, memory, Image, InjectError, Injection, TraceError, Tracee};
+use super::{answer, choose, find_syscall, memory, Image, InjectError, TraceError, Tracee};
 use pleat_wire::injected::{Injected, AREA_LEN};
 use std::mem::size_of;
 use std::time::{Duration, Instant};
@@ -39,18 +39,13 @@ pub fn clear_up(remains: &Remains, image: &Image) -> Result<(), InjectError> {
     let tracee = Tracee::stop(choose(pid).ok_or(TraceError::Busy)?)?;
     // The process may have executed another program before it stood still, and may have anything there.
     let is_there = is_there(remains, image);
-    let job = Injection {
-        pid,
-        tracee: &tracee,
-        place,
-        image,
-    };
     let len = remains.area + AREA_LEN as u64 - remains.image;
     let arguments = [remains.image, len, 0, 0, 0, 0];
     let unmapped = match is_there {
-        true => job
-            .call("unmap memory", libc::SYS_munmap, arguments)
-            .map(|_| ()),
+        true => {
+            let unmapped = tracee.call(place, libc::SYS_munmap, arguments)?;
+            answer("unmap memory", unmapped).map(|_| ())
+        }
         false => Err(TraceError::Gone.into()),
     };
     tracee.release()?;

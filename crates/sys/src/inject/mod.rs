@@ -19,7 +19,7 @@ pub use tracee::{TraceError, OWN_CHILDREN};
 
 use crate::bytes_of;
 use crate::channel::Channel;
-use crate::process::{hurry, Ahead};
+use crate::process::{has_address_limit, hurry, Ahead};
 use crate::procfs;
 use identity::Identity;
 use pleat_wire::injected::{Injected, AREA_LEN, AREA_STACK, NAME_MAX, UNFIT, UNKNOWN, WAITS};
@@ -40,6 +40,15 @@ const READY_WITHIN: Duration = Duration::from_millis(30);
 /// The child of a managed process has its agent by itself, if it was forked by the C library. What has none after this time was
 /// forked otherwise.
 const FORKED_WITHIN: Duration = Duration::from_secs(5);
+/// A step that fails for want of memory is tried again for so long, and so often. What is given comes in steps of 10 ms.
+const MEMORY_WITHIN: Duration = Duration::from_secs(3);
+const MEMORY_PAUSE: Duration = Duration::from_millis(2);
+/// A thread stands still at most so long until its process is managed; after the second it may be memory that its agent lacks.
+const HELD_MAX: Duration = Duration::from_millis(300);
+const HELD_CALM: Duration = Duration::from_millis(10);
+const HELD_PAUSE: Duration = Duration::from_micros(200);
+/// The step of writing to the process's memory.
+const WRITE: &str = "be written to";
 /// So far the kernel's code in every process reaches.
 const VDSO_MAX: u64 = 16 << 10;
 /// The instruction `syscall`.
@@ -73,6 +82,20 @@ pub enum InjectError {
     Step(&'static str, io::Error),
 }
 
+impl InjectError {
+    /// Whether there was no memory for a step.
+    fn is_lack(&self) -> bool {
+        match self {
+            InjectError::Step(WRITE, error) => {
+                let is_short = error.kind() == io::ErrorKind::UnexpectedEof;
+                is_short || error.raw_os_error() == Some(libc::EFAULT)
+            }
+            InjectError::Step(_, error) => error.raw_os_error() == Some(libc::ENOMEM),
+            _ => false,
+        }
+    }
+}
+
 impl From<TraceError> for InjectError {
     fn from(error: TraceError) -> InjectError {
         InjectError::Trace(error)
@@ -80,7 +103,6 @@ impl From<TraceError> for InjectError {
 }
 
 /// What is asked for a process.
-#[derive(Debug)]
 pub struct Request {
     /// The socket's name, to which the agent will connect.
     pub name: String,
@@ -92,6 +114,40 @@ pub struct Request {
     pub takes_offers: bool,
     /// What the process's own agent offers is to be taken, and no other started.
     pub is_only_heard: bool,
+    /// Takes up the conversation of an agent that has just been started.
+    pub heard: Box<dyn Fn(Channel) + Send>,
+    /// The process's memory is full, and a step of this fails for that: some is to be given to it. Called before each new try.
+    pub lack_memory: Box<dyn Fn() + Send>,
+    /// Whether the process is managed by now.
+    pub is_managed: Box<dyn Fn() -> bool + Send>,
+}
+
+impl Request {
+    /// Has the thread stand still until its process is managed. Else it would go on to fill memory, and on a busy machine have filled all
+    /// before its agent has run once. What is then given to those who wait is the program's sooner than the agent's, whose system calls
+    /// fail.
+    ///
+    /// `given`: where the library shows what its agent offers, which is taken meanwhile. Answers whether it was.
+    fn hold(&self, (pid, pidfd): (i32, &OwnedFd), given: u64) -> bool {
+        let start = Instant::now();
+        let mut is_heard = false;
+        while start.elapsed() < HELD_MAX && !(self.is_managed)() {
+            if start.elapsed() > HELD_CALM {
+                (self.lack_memory)();
+            }
+            let offer = match self.takes_offers && !is_heard {
+                true => offer::at(pid, given),
+                false => None,
+            };
+            // What cannot be taken now is tried again, and told, when the thread goes on.
+            if let Some(Ok(channel)) = offer.map(|offer| offer::take((pid, pidfd), offer)) {
+                (self.heard)(channel);
+                is_heard = true;
+            }
+            std::thread::sleep(HELD_PAUSE);
+        }
+        is_heard
+    }
 }
 
 /// What has come of it.
@@ -110,6 +166,8 @@ pub struct Started {
     pub blocks: ControlBlocks,
     /// Where its library shows what it offers.
     pub given: u64,
+    /// What it offers was taken.
+    pub is_heard: bool,
 }
 
 /// Starts an agent in a process: by the library, if that is loaded there and waits for it, else by a copy. Where the library has an
@@ -129,6 +187,9 @@ pub fn inject(
 ) -> Result<Given, InjectError> {
     // What is found out before the thread stands still is of this program, and not of another that it may execute meanwhile.
     let identity = Identity::of(pid, pidfd.clone()).ok_or(TraceError::Gone)?;
+    if identity.is_short() {
+        return Err(TraceError::Foreign.into());
+    }
     check_environment(pid, &request.name)?;
     let base = find_base(pid, image);
     if let Some(offer) = base.and_then(|base| offer::at(pid, image.given_at(base))) {
@@ -179,10 +240,15 @@ pub fn inject(
         tracee: &tracee,
         place,
         image,
+        request,
     };
     let started = match library {
         Some(base) => job.start_loaded(base, request).map(|()| (base, None)),
         None => job.start_copy(request, beacon),
+    };
+    let is_heard = match &started {
+        Ok((base, _)) => request.hold((pid, &pidfd), image.given_at(*base)),
+        Err(_) => false,
     };
     ahead.end();
     tracee.release()?;
@@ -193,7 +259,11 @@ pub fn inject(
         .collect();
     blocks.extend(word.map(|address| (tid, Some((address, size_of::<u64>() as u64)))));
     let given = image.given_at(base);
-    Ok(Given::Started(Started { blocks, given }))
+    Ok(Given::Started(Started {
+        blocks,
+        given,
+        is_heard,
+    }))
 }
 
 /// The thread to stop: soon one that is not disturbed.
@@ -296,12 +366,37 @@ struct Injection<'a> {
     tracee: &'a Tracee,
     place: u64,
     image: &'a Image,
+    request: &'a Request,
 }
 
 impl Injection<'_> {
     /// A system call of the process's.
     fn call(&self, what: &'static str, number: i64, a: [u64; 6]) -> Result<u64, InjectError> {
-        answer(what, self.tracee.call(self.place, number, a)?)
+        self.with_memory(|| answer(what, self.tracee.call(self.place, number, a)?))
+    }
+
+    /// Makes a step again for a while as long as there is no memory for it.
+    ///
+    /// A program that grows faster than anybody looks has filled its memory cgroup by the time it is stopped. Its first touches wait
+    /// there until some is free; a system call, and a write from outside, fail at once. Its only thread stands still, so nobody
+    /// waits as far as the kernel can tell: who gives it a little more must be told.
+    fn with_memory<T>(
+        &self,
+        mut step: impl FnMut() -> Result<T, InjectError>,
+    ) -> Result<T, InjectError> {
+        let start = Instant::now();
+        loop {
+            match step() {
+                Err(error) if error.is_lack() && start.elapsed() < MEMORY_WITHIN => {
+                    if has_address_limit(self.pid) {
+                        return Err(error);
+                    }
+                    (self.request.lack_memory)();
+                    std::thread::sleep(MEMORY_PAUSE);
+                }
+                result => return result,
+            }
+        }
     }
 
     /// Maps memory for the agent, and starts it there; gives the memory back where that fails.
@@ -377,9 +472,13 @@ impl Injection<'_> {
         self.write(self.image.given_at(base), bytes_of(given))
     }
 
+    /// Writes to memory that is mapped and writable: what cannot be written for want of memory is told by the kernel as a bad address, or
+    /// by the count of what was.
     fn write(&self, address: u64, bytes: &[u8]) -> Result<(), InjectError> {
-        let written = memory::write(self.pid, address, bytes);
-        written.map_err(|error| InjectError::Step("be written to", error))
+        self.with_memory(|| {
+            let written = memory::write(self.pid, address, bytes);
+            written.map_err(|error| InjectError::Step(WRITE, error))
+        })
     }
 
     fn start_thread(&self, base: u64, area: u64) -> Result<(), InjectError> {
@@ -390,8 +489,10 @@ impl Injection<'_> {
             | libc::CLONE_SYSVSEM;
         let arguments = [flags as u64, stack_top(area), 0, 0, 0, 0];
         let place = self.image.start_at(base);
-        let started = self.tracee.call(place, libc::SYS_clone, arguments)?;
-        answer("start a thread", started).map(|_| ())
+        self.with_memory(|| {
+            let started = self.tracee.call(place, libc::SYS_clone, arguments)?;
+            answer("start a thread", started).map(|_| ())
+        })
     }
 
     /// What the kernel clears when the stopped thread ends. `scratch` is a word of the agent's. Kernels that cannot be asked
