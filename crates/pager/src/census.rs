@@ -57,6 +57,15 @@ pub struct Lent {
     pub is_forked: bool,
 }
 
+/// Who a process is, for people.
+#[derive(Clone, Debug, Default)]
+pub struct Identity {
+    /// Its command name.
+    pub name: String,
+    /// Its parent.
+    pub ppid: i32,
+}
+
 /// One process of the job.
 pub struct Process {
     statm: StatmReader,
@@ -89,6 +98,10 @@ pub struct Process {
     pub unknown: Unknown,
     /// When it was first seen.
     pub since: Instant,
+    /// Its name and parent, as of the last time that its status was read; `None` while it was not.
+    pub identity: Option<Identity>,
+    /// Why it is not managed, or no longer, where that was said.
+    pub why_unmanaged: Option<String>,
     /// Share of its anonymous pages that is its own by the kernel's proportional count.
     own_share: f64,
     /// Page tables and stacks, bytes.
@@ -186,6 +199,8 @@ impl Census {
             anon_bytes: 0,
             unknown: Unknown::default(),
             since: Instant::now(),
+            identity: None,
+            why_unmanaged: None,
             own_share: 1.0,
             extra_bytes: 0,
             common_bytes: 0,
@@ -460,7 +475,13 @@ impl Process {
         }
     }
 
-    fn sample_status(&mut self, pid: i32) {
+    /// Shared memory, whoever else has it, as far as it is not pleat's.
+    pub fn common_bytes(&self) -> u64 {
+        self.common_bytes
+    }
+
+    /// Reads its status, which brings its name and parent up to date, too.
+    pub fn sample_status(&mut self, pid: i32) {
         if let Ok(status) = procfs::status(pid) {
             // What stands in for files is counted once, as the supervisor's.
             self.common_bytes = match self.has_only_stand_ins(pid) {
@@ -468,6 +489,10 @@ impl Process {
                 false => status.rss_shmem_bytes.saturating_sub(self.staging_bytes()),
             };
             self.extra_bytes = kernel_bytes(&status);
+            self.identity = Some(Identity {
+                name: status.name,
+                ppid: status.ppid,
+            });
         }
     }
 

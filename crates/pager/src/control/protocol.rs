@@ -13,6 +13,8 @@ pub enum Request {
     Status,
     /// The job is to have this budget, in bytes.
     Set(u64),
+    /// The same with its tiers, totals and processes.
+    Detail,
     /// Every counter, as `--stats` writes them at the end.
     Stats,
 }
@@ -38,11 +40,12 @@ impl Request {
         }
         match request["do"].as_str() {
             Some("status") => Ok(Request::Status),
+            Some("detail") => Ok(Request::Detail),
             Some("stats") => Ok(Request::Stats),
             Some("set") => request["memory_bytes"].as_u64().map(Request::Set).ok_or(
                 r#"set needs the new budget in bytes, a whole number: add "memory_bytes":209715200"#.into(),
             ),
-            _ => Err(r#"nothing known is to be done: choose "do" from "status", "set" and "stats""#.into()),
+            _ => Err(r#"nothing known is to be done: choose "do" from "status", "detail", "set" and "stats""#.into()),
         }
     }
 
@@ -50,6 +53,7 @@ impl Request {
     pub fn line(&self) -> String {
         let request = match self {
             Request::Status => json!({"version": VERSION, "do": "status"}),
+            Request::Detail => json!({"version": VERSION, "do": "detail"}),
             Request::Stats => json!({"version": VERSION, "do": "stats"}),
             Request::Set(bytes) => {
                 json!({"version": VERSION, "do": "set", "memory_bytes": bytes})
@@ -129,7 +133,12 @@ mod tests {
 
     #[test]
     fn a_request_is_read_as_it_is_written() {
-        for request in [Request::Status, Request::Stats, Request::Set(7 << 30)] {
+        for request in [
+            Request::Status,
+            Request::Detail,
+            Request::Stats,
+            Request::Set(7 << 30),
+        ] {
             let line = request.line();
             assert!(line.ends_with('\n') && line.matches('\n').count() == 1);
             assert_eq!(Request::parse(line.as_bytes()), Ok(request));

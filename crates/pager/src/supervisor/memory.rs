@@ -98,6 +98,7 @@ impl Supervisor<'_> {
             // The next look may find it gone.
             reading = self.census.measure(true, self.keeper);
         }
+        self.own_bytes = reading.own_bytes;
         let gauge = self.gauge.as_ref();
         let group_files = &mut self.group_files;
         let shared = &self.shared;

@@ -6,6 +6,7 @@ mod budget;
 mod companions;
 mod control;
 mod conversations;
+mod detail;
 mod ease;
 mod hope;
 mod injecting;
@@ -167,6 +168,8 @@ pub struct Supervisor<'a> {
     files_beyond_bytes: u64,
     /// What cannot be folded, at the last look.
     unfoldable_bytes: u64,
+    /// What pleat itself had at the last look, with what it keeps compressed.
+    own_bytes: u64,
     /// Where the kernel counts whom it kills for want of memory.
     oom_kills: Option<OomKills>,
     /// It has been said that what cannot be folded leaves no memory for the rest.
@@ -181,6 +184,8 @@ pub struct Supervisor<'a> {
     control: Option<Control>,
     /// Somebody asks.
     is_asked: bool,
+    /// What was told last to who watches.
+    detail_told: detail::Told,
     /// When the job began, in seconds since 1970.
     started_unix_s: u64,
     /// Connections to forked children that are served and have no agent: closed, they would take us for dead.
@@ -262,6 +267,7 @@ impl<'a> Supervisor<'a> {
             left_to_others_bytes: 0,
             files_beyond_bytes: 0,
             unfoldable_bytes: 0,
+            own_bytes: 0,
             oom_kills: OomKills::open(own_group.as_ref()),
             own_group,
             stuck_retry: (start, Duration::ZERO),
@@ -272,6 +278,7 @@ impl<'a> Supervisor<'a> {
             kept: Vec::new(),
             control: None,
             is_asked: false,
+            detail_told: detail::Told::default(),
             started_unix_s: unix_s(),
         }
     }
