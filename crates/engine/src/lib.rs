@@ -282,6 +282,14 @@ impl Engine {
             .map_or(0, |space| space.counts().present())
     }
 
+    /// Pages of programs that are away now; of those shared since a fork each is counted once.
+    pub fn away_pages(&self) -> u64 {
+        let bodies = self.cache.bodies.counts();
+        let kept = bodies.staged + bodies.stored + bodies.writing + bodies.clean + bodies.same;
+        // Those in the swap file may be copies of pages that are present; what is away may be one body for several processes.
+        self.pages.away.min(kept + bodies.disk)
+    }
+
     /// Pages of a space by where they are; none when there is no such space.
     pub fn space_pages(&self, space: SpaceId) -> SpacePages {
         let counts = self.spaces.get(&space).map(|space| space.counts());

@@ -5,6 +5,7 @@
 //! share, since a fork or because they map the same, is counted once, by the kernel's proportional figures, which are
 //! dear to read and therefore sampled.
 
+use crate::ledger::Ledger;
 use crate::shared::{Link, Shared};
 use crate::supervisor::users::Users;
 use crate::unknown::Unknown;
@@ -94,6 +95,10 @@ pub struct Process {
     pub shares: bool,
     /// Anonymous bytes at the last look.
     pub anon_bytes: u64,
+    /// Most of them at any look.
+    pub anon_peak_bytes: u64,
+    /// Most shared memory at any look.
+    pub common_peak_bytes: u64,
     /// What it has beyond what the engine knows of.
     pub unknown: Unknown,
     /// When it was first seen.
@@ -148,6 +153,8 @@ pub struct Census {
     sampled: Option<(Instant, Duration)>,
     /// What is not seen between two samples, where processes share memory.
     unshared: Unshared,
+    /// What became of processes that are gone.
+    gone: Ledger,
 }
 
 impl Census {
@@ -161,6 +168,7 @@ impl Census {
             own_kernel_bytes: 0,
             sampled: None,
             unshared: Unshared::new(),
+            gone: Ledger::default(),
         }
     }
 
@@ -197,6 +205,8 @@ impl Census {
             is_told_alone: false,
             shares: false,
             anon_bytes: 0,
+            anon_peak_bytes: 0,
+            common_peak_bytes: 0,
             unknown: Unknown::default(),
             since: Instant::now(),
             identity: None,
@@ -220,7 +230,17 @@ impl Census {
     pub fn remove(&mut self, pid: i32, keeper: &Keeper) {
         if let Some(process) = self.processes.remove(&pid) {
             keeper.remove(process.pidfd.as_raw_fd());
+            self.gone.note(&process);
         }
+    }
+
+    /// What became of all processes, those that run included.
+    pub fn ledger(&self) -> Ledger {
+        let mut all = self.gone.clone();
+        self.processes
+            .values()
+            .for_each(|process| all.note(process));
+        all
     }
 
     /// Bytes the job and pleat use now, without the staging rings. Processes that are gone drop out;
@@ -390,6 +410,7 @@ impl Process {
             }
         }
         self.anon_bytes = statm.resident_pages.saturating_sub(statm.shared_pages) * PAGE;
+        self.anon_peak_bytes = self.anon_peak_bytes.max(self.anon_bytes);
         if statm.shared_pages >= self.shared_pages + SHARED_GROWTH_PAGES {
             // Mapped files or shared memory; which of them, the dearer file tells.
             self.sample_status(pid);
@@ -488,6 +509,7 @@ impl Process {
                 true => 0,
                 false => status.rss_shmem_bytes.saturating_sub(self.staging_bytes()),
             };
+            self.common_peak_bytes = self.common_peak_bytes.max(self.common_bytes);
             self.extra_bytes = kernel_bytes(&status);
             self.identity = Some(Identity {
                 name: status.name,

@@ -172,6 +172,8 @@ pub struct Supervisor<'a> {
     own_bytes: u64,
     /// Where the kernel counts whom it kills for want of memory.
     oom_kills: Option<OomKills>,
+    /// It has killed somebody: what helps.
+    memory_remedy: Option<&'static str>,
     /// It has been said that what cannot be folded leaves no memory for the rest.
     has_told_of_unfoldable: bool,
     /// What was said last, which is not said again.
@@ -268,6 +270,7 @@ impl<'a> Supervisor<'a> {
             files_beyond_bytes: 0,
             unfoldable_bytes: 0,
             own_bytes: 0,
+            memory_remedy: None,
             oom_kills: OomKills::open(own_group.as_ref()),
             own_group,
             stuck_retry: (start, Duration::ZERO),
