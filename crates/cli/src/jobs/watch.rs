@@ -203,6 +203,10 @@ fn understand(request: Option<Request>, line: &[u8]) -> News {
             let status = Status::deserialize(answer).map(Box::new);
             status.map_err(|error| error.to_string())
         })),
+        // The only reason there is to refuse it.
+        Some(Request::Detail) if matches!(read(line), Err(Mute::Refused(_))) => {
+            News::Silent("it runs under an older pleat, which cannot be watched".into())
+        }
         _ => {
             let detail = answer.and_then(|answer| {
                 let detail = Detail::deserialize(answer).map(Box::new);
@@ -237,6 +241,10 @@ mod tests {
         assert!(matches!(
             understand(Some(Request::Set(1)), no.as_bytes()),
             News::Set(Err(why)) if why == "no?[2J"
+        ));
+        assert!(matches!(
+            understand(Some(Request::Detail), no.as_bytes()),
+            News::Silent(why) if why.contains("older pleat")
         ));
         assert!(matches!(
             understand(Some(Request::Detail), status.as_bytes()),

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 #[derive(Default)]
 pub struct Model {
     pub jobs: Vec<Shown>,
+    /// Jobs that were never heard of, with the reason, which is told once.
+    silent: HashMap<i32, String>,
 }
 
 /// One job.
@@ -67,8 +69,14 @@ impl Model {
                 return Some(format!("{} has ended", job.title()));
             }
             // It was never heard of.
-            (None, News::Silent(why)) => return Some(format!("job {pid}: {why}")),
-            (None, _) => {}
+            (None, News::Silent(why)) => {
+                let is_told = self
+                    .silent
+                    .insert(pid, why.clone())
+                    .is_some_and(|told| told == why);
+                return (!is_told).then(|| format!("job {pid}: {why}"));
+            }
+            (None, _) => drop(self.silent.remove(&pid)),
         }
         None
     }

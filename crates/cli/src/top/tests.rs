@@ -431,6 +431,18 @@ fn a_job_that_is_silent_keeps_its_last_figures_and_says_so() {
 }
 
 #[test]
+fn a_job_that_was_never_heard_of_is_told_of_once() {
+    let mut model = Model::default();
+    let mut hear = |why: &str| model.hear(vec![(7, 0, News::Silent(why.into()))]);
+    assert_eq!(
+        hear("too many ask it"),
+        Some("job 7: too many ask it".into())
+    );
+    assert_eq!(hear("too many ask it"), None);
+    assert_eq!(hear("another reason"), Some("job 7: another reason".into()));
+}
+
+#[test]
 fn keys_that_end_and_keys_that_help() {
     let (mut model, mut screen) = (model(2), screen());
     press(&mut screen, &mut model, KeyCode::Char('h'));
