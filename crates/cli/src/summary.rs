@@ -45,7 +45,7 @@ pub fn summary(outcome: &Outcome, mounts: &[BesideReport]) -> String {
     let report = &outcome.report;
     let mut lines = vec![
         ("time", time(report)),
-        ("memory", memory(report)),
+        ("memory", memory(report, is_stopped(outcome))),
         ("came back", returned(report)),
         ("waiting", waiting(report)),
         ("compression", compression(report)),
@@ -56,7 +56,9 @@ pub fn summary(outcome: &Outcome, mounts: &[BesideReport]) -> String {
             .map(|line| ("process", line)),
     );
     lines.extend(mounts_in_a_line(mounts).map(|line| ("mounts", line)));
-    lines.push(("to change", advice(outcome)));
+    if !is_stopped(outcome) {
+        lines.push(("to change", advice(outcome)));
+    }
     lines.push(("ended", ended(outcome)));
     let forced = forced_out(report).map(|forced| ("forced out", forced));
     if let Some(forced) = forced.filter(|_| lines.len() < 10) {
@@ -133,7 +135,12 @@ fn time(report: &Report) -> String {
     )
 }
 
-fn memory(report: &Report) -> String {
+/// pleat ended it: what it needs is not known, and the last line says what to change.
+fn is_stopped(outcome: &Outcome) -> bool {
+    matches!(outcome.ending, Ending::Stopped { .. })
+}
+
+fn memory(report: &Report, is_cut_short: bool) -> String {
     let needed = report.pager.needed_peak_bytes;
     let budget = match report.budget_changes {
         0 => format!("the {} budget", human(report.budget_bytes)),
@@ -143,6 +150,13 @@ fn memory(report: &Report) -> String {
         ),
     };
     let times = needed as f64 / report.budget_bytes.max(1) as f64;
+    if is_cut_short {
+        let used = human(report.peak_bytes);
+        return format!(
+            "needed {} until then, of {budget}; used {used} at most",
+            human(needed)
+        );
+    }
     let exceeded = match needed > report.budget_bytes {
         true => format!("needed {}, {times:.2} times {budget}", human(needed)),
         false => format!("needed {}, which is within {budget}", human(needed)),

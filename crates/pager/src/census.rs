@@ -65,7 +65,12 @@ pub struct Identity {
     pub name: String,
     /// Its parent.
     pub ppid: i32,
+    /// When both were read.
+    read: Option<Instant>,
 }
+
+/// A process that is younger may just be about to execute its program.
+const NAMED_AFTER: Duration = Duration::from_secs(1);
 
 /// One process of the job.
 pub struct Process {
@@ -496,6 +501,13 @@ impl Process {
         }
     }
 
+    /// Whether its name is not known yet, or was read when the process was so young that it may have got another since.
+    pub fn wants_name(&self) -> bool {
+        let read = self.identity.as_ref().and_then(|who| who.read);
+        let named_from = self.since + NAMED_AFTER;
+        read.is_none_or(|read| read < named_from && Instant::now() >= named_from)
+    }
+
     /// Shared memory, whoever else has it, as far as it is not pleat's.
     pub fn common_bytes(&self) -> u64 {
         self.common_bytes
@@ -514,6 +526,7 @@ impl Process {
             self.identity = Some(Identity {
                 name: status.name,
                 ppid: status.ppid,
+                read: Some(Instant::now()),
             });
         }
     }

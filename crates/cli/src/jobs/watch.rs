@@ -25,10 +25,15 @@ pub enum News {
     Ended,
 }
 
+/// New jobs are looked for so often: it takes reading some directories, /tmp among them.
+const FOUND_WITHIN: Duration = Duration::from_secs(2);
+
 /// Jobs that are watched: all that this user may watch.
 #[derive(Default)]
 pub struct Watch {
     jobs: Vec<Watched>,
+    /// When new ones were looked for.
+    looked: Option<Instant>,
 }
 
 struct Watched {
@@ -48,8 +53,21 @@ struct Watched {
 type Answer = Option<Vec<u8>>;
 
 impl Watch {
-    /// Looks for new jobs, and asks all that have answered how they stand.
+    /// Looks for new jobs now and then, and asks all that have answered how they stand.
     pub fn ask(&mut self) -> Vec<(i32, u32, News)> {
+        let is_due = self.looked.is_none_or(|at| at.elapsed() >= FOUND_WITHIN);
+        let news = if is_due { self.find() } else { Vec::new() };
+        for job in &mut self.jobs {
+            if job.asked.is_none() {
+                // Where that fails, `hear` finds out why.
+                job.ask(Request::Detail);
+            }
+        }
+        news
+    }
+
+    fn find(&mut self) -> Vec<(i32, u32, News)> {
+        self.looked = Some(Instant::now());
         let mut news = Vec::new();
         for place in Place::all() {
             for pid in place.supervisors() {
@@ -62,12 +80,6 @@ impl Watch {
                         }
                     }
                 }
-            }
-        }
-        for job in &mut self.jobs {
-            if job.asked.is_none() {
-                // Where that fails, `hear` finds out why.
-                job.ask(Request::Detail);
             }
         }
         news

@@ -34,7 +34,7 @@ use terminal::Terminal;
 /// So long answers are waited for before what is there is drawn.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(20);
 /// A change of the terminal's size is noticed within this time.
-const NOTICED_WITHIN: Duration = Duration::from_millis(250);
+const NOTICED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Shows jobs until the user has seen enough.
 pub fn top(raw: &TopArgs) -> Exit {

@@ -19,8 +19,9 @@ const FRESH_FOR: Duration = Duration::from_millis(100);
 const LEAST_FRESH_FOR: Duration = Duration::from_secs(5);
 /// Processes that are told of: an answer has room in a socket, so that nobody need wait for who reads it.
 const ROWS_MAX: usize = 256;
-/// Processes whose name and parent are read again with each answer; 20 us each.
+/// Processes whose name and parent are read again with each answer, and those whose are read for the first time; 20 us each.
 const READ_AGAIN: usize = 4;
+const READ_MAX: usize = 64;
 /// Bytes of a reason.
 const WHY_BYTES_MAX: usize = 200;
 /// Spaces that are looked up with one hold of the engine's lock: some microseconds.
@@ -90,11 +91,13 @@ impl Supervisor<'_> {
         again.sort_unstable_by_key(|&pid| (pid <= up_to, pid));
         again.truncate(READ_AGAIN);
         self.detail_told.read_up_to = again.last().copied().unwrap_or(0);
-        for (pid, process) in &mut self.census.processes {
-            if process.identity.is_none() || again.contains(pid) {
-                process.sample_status(*pid);
-            }
-        }
+        let due = self
+            .census
+            .processes
+            .iter_mut()
+            .filter(|(pid, process)| again.contains(pid) || process.wants_name());
+        due.take(READ_MAX)
+            .for_each(|(pid, process)| process.sample_status(*pid));
     }
 
     /// Every process, and how many bytes of those not yet managed can be compressed once they are.
