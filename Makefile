@@ -25,6 +25,7 @@ install: $(RELEASE)/pleat $(RELEASE)/libpleat_agent.so $(RELEASE)/pleat-helper
 	install -D -m 755 $(RELEASE)/pleat $(DESTDIR)$(PREFIX)/bin/pleat
 	install -D -m 755 $(RELEASE)/libpleat_agent.so $(DESTDIR)$(PREFIX)/lib/pleat/libpleat_agent.so
 	install -D -m 755 $(RELEASE)/pleat-helper $(DESTDIR)$(PREFIX)/lib/pleat/pleat-helper
+	$(RELEASE)/pleat generate $(DESTDIR)$(PREFIX)/share
 
 $(RELEASE)/pleat $(RELEASE)/libpleat_agent.so $(RELEASE)/pleat-helper:
 	$(MAKE) build
@@ -32,6 +33,10 @@ $(RELEASE)/pleat $(RELEASE)/libpleat_agent.so $(RELEASE)/pleat-helper:
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/pleat $(DESTDIR)$(PREFIX)/lib/pleat/libpleat_agent.so
 	rm -f $(DESTDIR)$(PREFIX)/lib/pleat/pleat-helper
+	rm -f $(DESTDIR)$(PREFIX)/share/man/man1/pleat.1 $(DESTDIR)$(PREFIX)/share/man/man1/pleat-*.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/pleat
+	rm -f $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_pleat
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/pleat.fish
 
 demo: build
 	demo/demo.sh $(RELEASE)/pleat

@@ -3,6 +3,8 @@
 //! Nothing here is checked against the machine or against other flags' values; `settings` does
 //! that. Errors of the parser become one line, as every other error of pleat.
 
+mod generate;
+mod help;
 mod jobs;
 mod model;
 mod mount;
@@ -10,7 +12,10 @@ mod papers;
 mod sim;
 mod swap;
 mod trace;
+mod watch;
 
+pub use generate::{CompletionsArgs, GenerateAllArgs};
+pub use help::{command, parse};
 pub use jobs::{AttachArgs, DetachArgs, ListArgs, SetArgs};
 pub use model::{Figure, ModelArgs};
 pub use mount::MountArgs;
@@ -18,10 +23,11 @@ pub use papers::PapersArgs;
 pub use sim::{SimArgs, SimHost};
 pub use swap::BenchSwapArgs;
 pub use trace::{DumpArgs, GenerateArgs, ImportArgs, InfoArgs, Trace};
+pub use watch::{StatArgs, TopArgs};
 
 use crate::exit::Exit;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 use pleat_codec::Choice;
 use pleat_engine::{preset_keys, preset_names};
 use std::ffi::OsString;
@@ -35,10 +41,9 @@ Examples:
   pleat set 4711 --memory 1G
   pleat attach --memory 4G 4711
   pleat mount --memory 1G /srv/www /mnt/www
+  pleat top
   pleat doctor
-  pleat bench codec /tmp/mine.pages
-
-'pleat run --help' explains every flag of that command, and so on.";
+  pleat bench codec /tmp/mine.pages";
 
 const RUN_EXAMPLES: &str = "\
 Examples:
@@ -126,7 +131,7 @@ Exit status:
 /// pleat compresses the memory a program has not touched lately and writes what still does not fit
 /// to a swap file. The program does not notice, except in its speed.
 #[derive(Debug, Parser)]
-#[command(name = "pleat", version, after_help = EXAMPLES)]
+#[command(name = "pleat", version)]
 pub struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -151,6 +156,12 @@ pub enum Command {
     /// Leave processes that 'pleat attach' looks after, with all their memory
     #[command(after_help = jobs::DETACH_EXAMPLES)]
     Detach(DetachArgs),
+    /// Watch the jobs that run and their processes, and steer them
+    #[command(after_help = watch::TOP_EXAMPLES)]
+    Top(TopArgs),
+    /// Print how a job stands, a line a second, for scripts
+    #[command(after_help = watch::STAT_EXAMPLES)]
+    Stat(StatArgs),
     /// Show a directory again, with its files' pages compressed in memory
     #[command(after_help = mount::EXAMPLES)]
     Mount(MountArgs),
@@ -174,6 +185,12 @@ pub enum Command {
     /// Simulate a workload under several presets, on a machine of your choice
     #[command(after_help = sim::examples())]
     Sim(SimArgs),
+    /// Print the completions of a shell: bash, zsh or fish
+    #[command(after_help = generate::COMPLETIONS_EXAMPLES)]
+    Completions(CompletionsArgs),
+    /// Write completions and man pages below a directory, for `make install`
+    #[command(hide = true)]
+    Generate(GenerateAllArgs),
 }
 
 /// The flags of `pleat setup`.
@@ -263,6 +280,13 @@ pub enum CgroupArg {
     Never,
 }
 
+// The subjects by which help groups flags.
+const MEMORY: &str = "Memory";
+const SWAP: &str = "Swap file";
+const COMPRESSION: &str = "Compression";
+const JOB: &str = "The job";
+const REPORTS: &str = "Reports";
+
 /// The flags of `pleat run`, unchecked.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct RunArgs {
@@ -270,43 +294,43 @@ pub struct RunArgs {
     /// 340M, 2G, 1.5GiB, 512k or plain bytes (units count in 1024s), or a percentage of the memory
     /// cgroup's limit, else of the memory that is available. Default: 90% of that limit if there
     /// is one, else 80% of what is available
-    #[arg(long, value_name = "SIZE|PERCENT")]
+    #[arg(long, value_name = "SIZE|PERCENT", help_heading = MEMORY)]
     pub memory: Option<String>,
 
     /// What 'pleat list' and 'pleat set' call the job: letters, digits, '-', '_' and '.', 64 at most, and
     /// not digits alone. Default: the file name of the program. Several jobs may have the same
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", help_heading = JOB)]
     pub name: Option<String>,
 
     /// Directory of the swap file, which is unlinked at once and readable by nobody else.
     /// Default: $TMPDIR, else /var/tmp, if writable and on a disk
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = SWAP)]
     pub swap_dir: Option<PathBuf>,
 
     /// The most that may be written to the swap file. Default: as much as the disk holds
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", help_heading = SWAP)]
     pub swap_max: Option<String>,
 
     /// Write nothing to disk, whatever --swap-dir says: what does not fit into the budget compressed
     /// ends the job
-    #[arg(long)]
+    #[arg(long, help_heading = SWAP)]
     pub no_swap: bool,
 
     /// Leave mapped files as they are. Else large private mappings that can be written to become memory,
     /// filled from the file, which is folded like any other; and memory of pleat's stands in for files
     /// that are mapped shared and only read, as long as nobody opens them for writing
-    #[arg(long)]
+    #[arg(long, help_heading = COMPRESSION)]
     pub no_file_maps: bool,
 
     /// Let all processes run at once, whatever comes of it. Else, where several processes compute without
     /// a break, together use more than --memory, and are more than there are CPUs, some rest for up to
     /// half a minute while others get done what they do: they take turns
-    #[arg(long)]
+    #[arg(long, help_heading = JOB)]
     pub no_load_control: bool,
 
     /// When the program ends, end what it has left running. Else pleat stays until the last process has ended
     /// whose memory it has, and says for whom it waits
-    #[arg(long)]
+    #[arg(long, help_heading = JOB)]
     pub kill_on_exit: bool,
 
     /// Whether the job has a memory cgroup of its own: auto, where that can be had, or never. With one, a program
@@ -316,70 +340,69 @@ pub struct RunArgs {
         long,
         value_name = "auto|never",
         value_enum,
-        hide_possible_values = true
-    )]
+        hide_possible_values = true, help_heading = MEMORY)]
     pub cgroup: Option<CgroupArg>,
 
     /// Never let the job use more than --memory and 2 %: where nothing can be made free in time the kernel kills
     /// its largest program. Needs a memory cgroup of the job's own
-    #[arg(long)]
+    #[arg(long, help_heading = MEMORY)]
     pub hard: bool,
 
     /// While the job runs, show the directory SOURCE on MOUNTPOINT, an empty directory, and keep the pages
     /// of its files within --memory, too: they and the program's own pages are compressed or kept by
     /// when they were last used. Can be given several times; with ':ro' at the end nothing can be
     /// changed through MOUNTPOINT. Needs what 'pleat mount' needs
-    #[arg(long, value_name = "SOURCE:MOUNTPOINT[:ro]", conflicts_with = "record")]
+    #[arg(long, value_name = "SOURCE:MOUNTPOINT[:ro]", conflicts_with = "record", help_heading = JOB)]
     pub mount: Vec<OsString>,
 
     /// Write pages to the swap file as they are, with a checksum, instead of encrypted: saves a little
     /// CPU time, but what was in the program's memory, passwords included, lies readable on the disk
     /// until it is overwritten
-    #[arg(long)]
+    #[arg(long, help_heading = SWAP)]
     pub swap_plain: bool,
 
-    #[arg(long, value_name = "NAME", help = preset_help())]
+    #[arg(long, value_name = "NAME", help = preset_help(), help_heading = COMPRESSION)]
     pub preset: Option<String>,
 
-    #[arg(long, value_name = "NAME", help = codec_help())]
+    #[arg(long, value_name = "NAME", help = codec_help(), help_heading = COMPRESSION)]
     pub codec: Option<String>,
 
     /// Compress pages that stay cold a second time, with zstd, when nothing else is to be done: more
     /// fits into the budget, at the cost of CPU time and of slower faults on such pages
-    #[arg(long)]
+    #[arg(long, help_heading = COMPRESSION)]
     pub recompress: bool,
 
     /// Keep a checksum of every compressed page in memory, and end the job when one is not what it was:
     /// for machines whose memory is in doubt. (Pages in the swap file are always checked)
-    #[arg(long)]
+    #[arg(long, help_heading = COMPRESSION)]
     pub paranoid: bool,
 
     /// Write every counter as JSON to FILE at the end, also when the job failed
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = REPORTS)]
     pub stats: Option<PathBuf>,
 
     /// Find out where the time of faults and evictions goes, part by part: a table at the end, and with
     /// --stats the field profile. Each fault takes 2 to 3 us longer for it
-    #[arg(long)]
+    #[arg(long, help_heading = REPORTS)]
     pub profile: bool,
 
     /// Write a trace of the page references of PROGRAM and its children to FILE, which must not exist
     /// yet, for 'pleat sim --trace FILE'. The program runs several times as long: only faults are
     /// seen, so nearly all its pages are kept away from it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = REPORTS)]
     pub record: Option<PathBuf>,
 
     /// While recording, the most memory in pages that can be taken away: the trace is good for
     /// simulations of more memory than this. Default: 1/64 of the budget, at least 2M
-    #[arg(long, value_name = "SIZE", requires = "record")]
+    #[arg(long, value_name = "SIZE", requires = "record", help_heading = REPORTS)]
     pub record_resident: Option<String>,
 
     /// Show a live status line on a terminal, and a summary at the end
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = REPORTS)]
     pub verbose: bool,
 
     /// Print no warnings, only errors
-    #[arg(short, long, conflicts_with = "verbose")]
+    #[arg(short, long, conflicts_with = "verbose", help_heading = REPORTS)]
     pub quiet: bool,
 
     /// The program and its arguments
@@ -439,7 +462,7 @@ fn one_line(error: &clap::Error, typed: impl IntoIterator<Item = OsString>) -> S
 
 /// The command that was meant, such as `pleat run`: the words typed as far as they are subcommands.
 fn command_of(typed: impl IntoIterator<Item = OsString>) -> String {
-    let (mut command, mut path) = (Args::command(), "pleat".to_owned());
+    let (mut command, mut path) = (help::command(), "pleat".to_owned());
     for word in typed.into_iter().skip(1) {
         let Some(subcommand) = command.find_subcommand(word).cloned() else {
             break;
@@ -516,6 +539,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Args::command().debug_assert();
+        help::command().debug_assert();
     }
 }

@@ -14,6 +14,7 @@ mod bench;
 mod budget;
 mod doctor;
 mod exit;
+mod generate;
 mod helper_path;
 mod jobs;
 mod model;
@@ -30,13 +31,14 @@ mod settings;
 mod setup;
 mod sim;
 mod size;
+mod stat;
 mod stats;
 mod summary;
 mod swap_dir;
+mod top;
 mod trace;
 
 use args::{Args, Command};
-use clap::Parser;
 use exit::Exit;
 use pleat_pager as pager;
 
@@ -53,7 +55,7 @@ fn main() -> std::process::ExitCode {
         ));
         return Exit::Failed.into();
     }
-    let exit = match Args::try_parse() {
+    let exit = match args::parse() {
         Ok(Args {
             command: Command::Run(raw),
         }) => {
@@ -82,6 +84,12 @@ fn main() -> std::process::ExitCode {
             command: Command::Detach(raw),
         }) => jobs::detach(&raw),
         Ok(Args {
+            command: Command::Top(raw),
+        }) => top::top(&raw),
+        Ok(Args {
+            command: Command::Stat(raw),
+        }) => stat::stat(&raw),
+        Ok(Args {
             command: Command::Doctor,
         }) => doctor::doctor(),
         Ok(Args {
@@ -102,6 +110,12 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Trace(what),
         }) => trace::trace(what),
+        Ok(Args {
+            command: Command::Completions(raw),
+        }) => generate::completions(&raw),
+        Ok(Args {
+            command: Command::Generate(raw),
+        }) => generate::generate(&raw),
         Err(error) => args::explain(&error),
     };
     exit.into()

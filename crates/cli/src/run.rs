@@ -173,8 +173,7 @@ fn tell(result: &Result<Outcome, RunError>, mounts: &[BesideReport], verbosity: 
         Err(error) => fail(&error.to_string(), exit_of_error(error)),
         Ok(outcome) => {
             if verbosity == Verbosity::Verbose {
-                let _ = std::io::stderr()
-                    .write_all(summary::summary(&outcome.report, mounts).as_bytes());
+                let _ = std::io::stderr().write_all(summary::summary(outcome, mounts).as_bytes());
             }
             if let Some(profile) = &outcome.profile {
                 let mut table = profile::table(profile);
@@ -184,6 +183,8 @@ fn tell(result: &Result<Outcome, RunError>, mounts: &[BesideReport], verbosity: 
                 let _ = std::io::stderr().write_all(table.as_bytes());
             }
             match &outcome.ending {
+                // The summary has said so.
+                Ending::Stopped { .. } if verbosity == Verbosity::Verbose => {}
                 Ending::Stopped { message } => say(message),
                 Ending::Left if verbosity != Verbosity::Quiet => {
                     say("detached: the processes go on, with all their memory");

@@ -244,6 +244,7 @@ mod tests {
     use super::*;
     use crate::args::RunArgs;
     use crate::budget::MachineMemory;
+    use crate::pager::Ledger;
     use crate::settings::Machine;
     use serde_json::{Map, Value};
     use std::collections::BTreeSet;
@@ -271,6 +272,8 @@ mod tests {
             ending: Ending::Exited(3),
             report: Report::default(),
             profile: Some(ProfileReport::default()),
+            processes: Ledger::default(),
+            memory_remedy: None,
             record_error: None,
         })
     }

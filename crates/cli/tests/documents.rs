@@ -141,3 +141,36 @@ fn fields(body: &str) -> Vec<(&str, String)> {
     }
     fields
 }
+
+/// `a.b` for every field of an object; those of objects in an array are named as if there were one.
+fn fields_of(prefix: &str, value: &serde_json::Value, into: &mut BTreeSet<String>) {
+    for (name, value) in value.as_object().into_iter().flatten() {
+        let name = format!("{prefix}{name}");
+        let below = value
+            .as_array()
+            .and_then(|all| all.first())
+            .unwrap_or(value);
+        fields_of(&format!("{name}."), below, into);
+        if !value.is_object() {
+            into.insert(name);
+        }
+    }
+}
+
+#[test]
+fn every_field_of_an_answer_over_the_control_socket_is_explained() {
+    use pleat_pager::control::{Detail, Row};
+    let detail = Detail {
+        rows: vec![Row::default()],
+        ..Detail::default()
+    };
+    let mut told = BTreeSet::new();
+    fields_of("", &serde_json::to_value(detail).unwrap(), &mut told);
+    let page = include_str!("../../../docs/control.md");
+    let explained: BTreeSet<String> = rows(page).into_iter().map(str::to_owned).collect();
+    assert!(
+        told.contains("tiers.raw_bytes") && told.contains("rows.why"),
+        "{told:?}"
+    );
+    assert_eq!(explained, told);
+}

@@ -31,6 +31,7 @@ mod size;
 mod stuck;
 mod swap_file;
 mod sys;
+mod terminal;
 mod tree;
 mod walk;
 
@@ -45,10 +46,11 @@ pub use running::Running;
 pub use size::Megabytes;
 pub use swap_file::SwapFile;
 pub use sys::{resident_bytes, set_attribute};
+pub use terminal::Terminal;
 pub use tree::{descendants, is_alive, working_in};
 pub use walk::Listing;
 
 /// The signals that tests send.
 pub mod signal {
-    pub use libc::{SIGCONT, SIGINT, SIGKILL, SIGTERM, SIGTSTP};
+    pub use libc::{SIGCONT, SIGINT, SIGKILL, SIGSTOP, SIGTERM, SIGTSTP};
 }

@@ -1,17 +1,17 @@
 //! The calls that the standard library does not have: a lock between processes, a signal to a
 //! process or group, waiting for a child with its resource usage, and finding the data in a file
-//! of holes, taking a mount away, the pages of a file that are in memory, extended attributes. All unsafe code of the harness is here.
+//! of holes, taking a mount away, the pages of a file that are in memory, extended attributes, terminals. All unsafe code of the harness is here.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 
 /// Waits until no other process (or other open of the file) holds the lock; closing unlocks.
 pub fn lock_exclusively(file: &File) -> io::Result<()> {
@@ -131,7 +131,45 @@ fn c_path(path: &Path) -> CString {
 
 fn check(result: libc::c_int) -> io::Result<()> {
     match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// A pair of descriptors that are a terminal of this size: the side of who looks at it, and that of programs.
+pub fn open_terminal(size: (u16, u16)) -> io::Result<(File, File)> {
+    let (mut outer, mut inner) = (-1, -1);
+    let size = winsize(size);
+    let (nothing, none) = (std::ptr::null_mut(), std::ptr::null());
+    // SAFETY: the pointers are to live locals, or null, which the call allows for name and settings.
+    check(unsafe { libc::openpty(&mut outer, &mut inner, nothing, none, &size) })?;
+    // SAFETY: both are fresh and ours.
+    Ok(unsafe { (File::from_raw_fd(outer), File::from_raw_fd(inner)) })
+}
+
+/// Gives the terminal another size: columns, and lines.
+pub fn resize_terminal(outer: &File, size: (u16, u16)) -> io::Result<()> {
+    let size = winsize(size);
+    // SAFETY: the structure of this request, alive through the call.
+    check(unsafe { libc::ioctl(outer.as_raw_fd(), libc::TIOCSWINSZ, &size) })
+}
+
+fn winsize((columns, lines): (u16, u16)) -> libc::winsize {
+    libc::winsize {
+        ws_row: lines,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    }
+}
+
+/// Has a command start in a session of its own, whose terminal is its standard input.
+pub fn lead_terminal(command: &mut Command) {
+    // SAFETY: between fork and exec only two system calls are made, without memory.
+    unsafe {
+        command.pre_exec(|| {
+            check(libc::setsid())?;
+            check(libc::ioctl(0, libc::TIOCSCTTY, 0))
+        });
     }
 }

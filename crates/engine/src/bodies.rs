@@ -10,7 +10,7 @@ mod states;
 
 use std::collections::VecDeque;
 
-use pleat_types::{PageNo, SpaceId, StagingSlot};
+use pleat_types::{CodecId, PageNo, SpaceId, StagingSlot};
 
 use self::body::Body;
 #[cfg(test)]
@@ -74,6 +74,8 @@ pub(crate) struct BodyCounts {
     pub(crate) writing: u64,
     pub(crate) clean: u64,
     pub(crate) disk: u64,
+    /// Those of `stored`, `writing` and `clean` that did not compress and are kept as they are.
+    pub(crate) raw: u64,
     /// Payload of the stored bodies, those being written excluded.
     pub(crate) stored_bytes: u64,
     /// Payload of the bodies being written.
@@ -94,9 +96,19 @@ fn is_droppable(state: BodyState, has_home: bool) -> bool {
     }
 }
 
+fn is_raw(state: BodyState) -> bool {
+    match state {
+        BodyState::Stored { packed, .. }
+        | BodyState::Writing { packed, .. }
+        | BodyState::Clean { packed, .. } => packed.codec == CodecId::RAW,
+        _ => false,
+    }
+}
+
 impl BodyCounts {
     fn add(&mut self, state: BodyState, has_home: bool) {
         self.droppable += u64::from(is_droppable(state, has_home));
+        self.raw += u64::from(is_raw(state));
         match state {
             BodyState::Free => {}
             BodyState::Staged(_) => self.staged += 1,
@@ -131,6 +143,7 @@ impl BodyCounts {
         let mut one = BodyCounts::default();
         one.add(state, has_home);
         self.droppable -= one.droppable;
+        self.raw -= one.raw;
         self.staged -= one.staged;
         self.same -= one.same;
         self.stored -= one.stored;
@@ -346,7 +359,6 @@ impl Bodies {
 mod tests {
     use super::*;
     use pleat_store::Handle;
-    use pleat_types::CodecId;
 
     const SLOT: StagingSlot = StagingSlot(1);
 

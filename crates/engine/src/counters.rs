@@ -32,6 +32,8 @@ pub struct Counters {
     pub writing_pages: u64,
     /// Page contents now in the compressed cache that have a copy in the swap file.
     pub clean_pages: u64,
+    /// Page contents now in the compressed cache as they are, because they did not compress; those of the three above.
+    pub raw_pages: u64,
     /// Page contents now in the swap file only.
     pub disk_pages: u64,
     /// Page contents now kept as one repeated word.
@@ -244,6 +246,7 @@ impl Engine {
             stored_pages: bodies.stored,
             writing_pages: bodies.writing,
             clean_pages: bodies.clean,
+            raw_pages: bodies.raw,
             disk_pages: bodies.disk,
             same_pages: bodies.same,
             payload_bytes: usage.payload_bytes,

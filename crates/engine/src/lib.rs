@@ -97,7 +97,8 @@ pub use counters::Counters;
 pub use preset::{preset, preset_keys, preset_names, Preset};
 pub use types::{
     BodyId, CacheFull, ColdPage, FaultAnswer, FillItem, FillPlan, ReadItem, Refusal, Settings,
-    SwapSettings, SwapUnit, Victims, WayOut, WriteItem, WriteOut, WriteOutcome, WritePlan,
+    SpacePages, SwapSettings, SwapUnit, Victims, WayOut, WriteItem, WriteOut, WriteOutcome,
+    WritePlan,
 };
 
 use cache::Cache;
@@ -280,6 +281,25 @@ impl Engine {
         self.spaces
             .get(&space)
             .map_or(0, |space| space.counts().present())
+    }
+
+    /// Pages of programs that are away now; of those shared since a fork each is counted once.
+    pub fn away_pages(&self) -> u64 {
+        let bodies = self.cache.bodies.counts();
+        let kept = bodies.staged + bodies.stored + bodies.writing + bodies.clean + bodies.same;
+        // Those in the swap file may be copies of pages that are present; what is away may be one body for several processes.
+        self.pages.away.min(kept + bodies.disk)
+    }
+
+    /// Pages of a space by where they are; none when there is no such space.
+    pub fn space_pages(&self, space: SpaceId) -> SpacePages {
+        let counts = self.spaces.get(&space).map(|space| space.counts());
+        let counts = counts.unwrap_or_default();
+        SpacePages {
+            resident: counts.resident + counts.leaving,
+            stuck: counts.stuck,
+            away: counts.away,
+        }
     }
 
     /// The program does not run for a while, or does again: meanwhile its pages are the first to go, in the order in

@@ -57,6 +57,17 @@ pub enum WriteOut {
     },
 }
 
+/// Pages of one space by where they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpacePages {
+    /// Present, those on their way out included.
+    pub resident: u64,
+    /// Present, and refused to be moved.
+    pub stuck: u64,
+    /// In the staging ring, the compressed cache or the swap file.
+    pub away: u64,
+}
+
 /// What is known of a page that may be chosen to go, where the driver does not report uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Victims {

@@ -6,6 +6,7 @@
 //! dear to read and therefore sampled.
 
 use crate::family::Family;
+use crate::ledger::Ledger;
 use crate::shared::{Link, Shared};
 use crate::supervisor::users::Users;
 use crate::unknown::Unknown;
@@ -58,6 +59,20 @@ pub struct Lent {
     pub is_forked: bool,
 }
 
+/// Who a process is, for people.
+#[derive(Clone, Debug, Default)]
+pub struct Identity {
+    /// Its command name.
+    pub name: String,
+    /// Its parent.
+    pub ppid: i32,
+    /// When both were read.
+    read: Option<Instant>,
+}
+
+/// A process that is younger may just be about to execute its program.
+const NAMED_AFTER: Duration = Duration::from_secs(1);
+
 /// One process of the job.
 pub struct Process {
     statm: StatmReader,
@@ -86,10 +101,18 @@ pub struct Process {
     pub shares: bool,
     /// Anonymous bytes at the last look.
     pub anon_bytes: u64,
+    /// Most of them at any look.
+    pub anon_peak_bytes: u64,
+    /// Most shared memory at any look.
+    pub common_peak_bytes: u64,
     /// What it has beyond what the engine knows of.
     pub unknown: Unknown,
     /// When it was first seen.
     pub since: Instant,
+    /// Its name and parent, as of the last time that its status was read; `None` while it was not.
+    pub identity: Option<Identity>,
+    /// Why it is not managed, or no longer, where that was said.
+    pub why_unmanaged: Option<String>,
     /// Share of its anonymous pages that is its own by the kernel's proportional count.
     own_share: f64,
     /// Page tables and stacks, bytes.
@@ -138,6 +161,8 @@ pub struct Census {
     sampled: Option<(Instant, Duration)>,
     /// What is not seen between two samples, where processes share memory.
     unshared: Unshared,
+    /// What became of processes that are gone.
+    gone: Ledger,
 }
 
 impl Census {
@@ -152,6 +177,7 @@ impl Census {
             own_kernel_bytes: 0,
             sampled: None,
             unshared: Unshared::new(),
+            gone: Ledger::default(),
         }
     }
 
@@ -209,8 +235,12 @@ impl Census {
             is_told_alone: false,
             shares: false,
             anon_bytes: 0,
+            anon_peak_bytes: 0,
+            common_peak_bytes: 0,
             unknown: Unknown::default(),
             since: Instant::now(),
+            identity: None,
+            why_unmanaged: None,
             own_share: 1.0,
             extra_bytes: 0,
             common_bytes: 0,
@@ -230,7 +260,17 @@ impl Census {
     pub fn remove(&mut self, pid: i32, keeper: &Keeper) {
         if let Some(process) = self.processes.remove(&pid) {
             keeper.remove(process.pidfd.as_raw_fd());
+            self.gone.note(&process);
         }
+    }
+
+    /// What became of all processes, those that run included.
+    pub fn ledger(&self) -> Ledger {
+        let mut all = self.gone.clone();
+        self.processes
+            .values()
+            .for_each(|process| all.note(process));
+        all
     }
 
     /// Bytes the job and pleat use now, without the staging rings. Processes that are gone drop out;
@@ -406,6 +446,7 @@ impl Process {
             }
         }
         self.anon_bytes = statm.resident_pages.saturating_sub(statm.shared_pages) * PAGE;
+        self.anon_peak_bytes = self.anon_peak_bytes.max(self.anon_bytes);
         if statm.shared_pages >= self.shared_pages + SHARED_GROWTH_PAGES {
             // Mapped files or shared memory; which of them, the dearer file tells.
             self.sample_status(pid);
@@ -491,14 +532,33 @@ impl Process {
         }
     }
 
-    fn sample_status(&mut self, pid: i32) {
+    /// Whether its name is not known yet, or was read when the process was so young that it may have got another since.
+    pub fn wants_name(&self) -> bool {
+        let read = self.identity.as_ref().and_then(|who| who.read);
+        let named_from = self.since + NAMED_AFTER;
+        read.is_none_or(|read| read < named_from && Instant::now() >= named_from)
+    }
+
+    /// Shared memory, whoever else has it, as far as it is not pleat's.
+    pub fn common_bytes(&self) -> u64 {
+        self.common_bytes
+    }
+
+    /// Reads its status, which brings its name and parent up to date, too.
+    pub fn sample_status(&mut self, pid: i32) {
         if let Ok(status) = procfs::status(pid) {
             // What stands in for files is counted once, as the supervisor's.
             self.common_bytes = match self.has_only_stand_ins(pid) {
                 true => 0,
                 false => status.rss_shmem_bytes.saturating_sub(self.staging_bytes()),
             };
+            self.common_peak_bytes = self.common_peak_bytes.max(self.common_bytes);
             self.extra_bytes = kernel_bytes(&status);
+            self.identity = Some(Identity {
+                name: status.name,
+                ppid: status.ppid,
+                read: Some(Instant::now()),
+            });
         }
     }
 

@@ -4,6 +4,7 @@ use crate::attach;
 use crate::budget::{largest_later, Budget, BUDGET_MIN};
 use crate::companion::{dismiss, Companion};
 use crate::family::Family;
+use crate::ledger::Ledger;
 use crate::lookout::Lookout;
 use crate::own_group::{OwnCgroup, OwnGroup};
 use crate::pool::Pool;
@@ -134,6 +135,10 @@ pub struct Outcome {
     pub report: Report,
     /// Where its time went, if that was asked.
     pub profile: Option<ProfileReport>,
+    /// What became of its processes.
+    pub processes: Ledger,
+    /// The kernel killed the program, or one beside it, for want of memory: what helps.
+    pub memory_remedy: Option<&'static str>,
     /// Why there is no complete trace, though one was wanted.
     pub record_error: Option<String>,
 }
@@ -304,6 +309,8 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
         Ok(Outcome {
             ending,
             report: supervisor.report(),
+            processes: supervisor.ledger(),
+            memory_remedy: supervisor.memory_remedy(),
             profile: shared.profile.as_ref().map(|profile| profile.report()),
             record_error,
         })

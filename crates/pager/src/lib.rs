@@ -34,6 +34,7 @@ mod fold;
 mod folds;
 mod headroom;
 mod job;
+mod ledger;
 mod link;
 mod load;
 mod lookout;
@@ -74,6 +75,7 @@ pub use folds::FoldJob;
 pub use job::{
     run, run_beside, Ending, Job, Known, Outcome, Place, Record, RunError, StatsOf, Subject, Swap,
 };
+pub use ledger::{Ledger, Tally};
 pub use meters::{Meter, Reading};
 pub use own_group::{try_own_cgroup, OwnCgroup};
 pub use pleat_backing::Protection;

@@ -111,6 +111,8 @@ pub struct Link {
     pub is_shut_in: AtomicBool,
     /// Microseconds that its threads waited for pages.
     pub stalled_us: Meter,
+    /// Pages of it that were taken away.
+    pub taken_pages: Meter,
     /// It is another's turn: its faults find no answer (`load.rs`).
     rests: AtomicBool,
 }
@@ -159,6 +161,7 @@ impl Link {
             ended: AtomicBool::new(false),
             is_shut_in: AtomicBool::new(false),
             stalled_us: Meter::default(),
+            taken_pages: Meter::default(),
             rests: AtomicBool::new(false),
         }
     }

@@ -70,6 +70,8 @@ meters! {
     urgent_faults,
     /// Most bytes in use at once: resident memory of the job, compressed cache, staging, supervisor.
     peak_bytes,
+    /// Most bytes that the job would have had at once if nothing were compressed or in the swap file, without pleat itself.
+    needed_peak_bytes,
     /// Most bytes that pleat itself had at once beside what it keeps compressed: tables, buffers, stacks.
     own_peak_bytes,
     /// Microseconds of CPU time spent compressing.

@@ -107,7 +107,7 @@ fn cut(command: &str) -> String {
 }
 
 /// Seconds as people say them: the two largest units.
-fn for_so_long(seconds: u64) -> String {
+pub fn for_so_long(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match () {
         () if days > 0 => format!("{days}d{:02}h", hours % 24),

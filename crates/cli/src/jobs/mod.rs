@@ -6,18 +6,25 @@
 mod attach;
 mod list;
 mod outer;
+mod rates;
 mod set;
+mod watch;
 
 pub use attach::{attach, detach};
+pub use list::for_so_long;
 pub use list::list;
 pub use outer::{step_out, Outer};
-pub use set::set;
+pub use rates::{ratio, Rates};
+pub use set::{choose, set, share_around};
+pub use watch::{News, Watch};
 
-use crate::pager::control::{Place, Request, Status};
+use crate::pager::control::{Detail, Place, Request, Status};
 use pleat_sys::local::{self, Identity};
+use serde::de::DeserializeOwned;
 use serde::Deserialize;
 use serde_json::Value;
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -105,11 +112,22 @@ impl Job {
     /// # Errors
     /// It does not answer: why.
     fn look(&self) -> Result<Option<Status>, String> {
-        match ask(&self.place, self.status.pid, Request::Status) {
+        self.ask_for(Request::Status)
+    }
+
+    /// The same with tiers, totals and processes.
+    ///
+    /// # Errors
+    /// It does not answer: why.
+    pub fn look_closely(&self) -> Result<Option<Detail>, String> {
+        self.ask_for(Request::Detail)
+    }
+
+    fn ask_for<T: DeserializeOwned>(&self, request: Request) -> Result<Option<T>, String> {
+        match ask(&self.place, self.status.pid, request) {
             Ok(answer) => {
-                let status = Status::deserialize(answer);
-                let status = status.map_err(|error| error.to_string())?;
-                Ok(Some(status))
+                let read = T::deserialize(answer);
+                Ok(Some(read.map_err(|error| error.to_string())?))
             }
             Err(Mute::Gone) => Ok(None),
             Err(Mute::Refused(why) | Mute::Silent(why)) => Err(why),
@@ -128,27 +146,37 @@ fn ask(place: &Place, pid: i32, request: Request) -> Result<Value, Mute> {
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::NotFound => Mute::Gone,
         _ => Mute::Silent(error.to_string()),
     };
-    let mut stream = local::connect(&place.socket(pid)).map_err(|error| match error.kind() {
-        ErrorKind::ConnectionRefused | ErrorKind::NotFound => Mute::Gone,
-        ErrorKind::WouldBlock => Mute::Silent("too many ask it already".into()),
-        _ => Mute::Silent(error.to_string()),
-    })?;
-    let Identity { uid, .. } = local::peer(&stream).map_err(silent)?;
-    if uid != place.uid() {
-        return Err(Mute::Silent(format!(
-            "it is of user {uid}, in a directory of user {}",
-            place.uid()
-        )));
-    }
+    let mut stream = open(place, pid)?;
     let ready = stream
         .set_nonblocking(false)
         .and_then(|()| stream.set_read_timeout(Some(PATIENCE)))
         .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
         .and_then(|()| stream.write_all(request.line().as_bytes()));
     ready.map_err(silent)?;
-    let line = read_line(&mut stream).map_err(silent)?;
-    let answer: Value = serde_json::from_slice(&line)
-        .map_err(|_| Mute::Silent("it says what is no JSON".into()))?;
+    read(&read_line(&mut stream).map_err(silent)?)
+}
+
+/// Connects to a supervisor; the stream does not block. It is told from others by its user.
+fn open(place: &Place, pid: i32) -> Result<UnixStream, Mute> {
+    let stream = local::connect(&place.socket(pid)).map_err(|error| match error.kind() {
+        ErrorKind::ConnectionRefused | ErrorKind::NotFound => Mute::Gone,
+        ErrorKind::WouldBlock => Mute::Silent("too many ask it already".into()),
+        _ => Mute::Silent(error.to_string()),
+    })?;
+    let peer = local::peer(&stream).map_err(|error| Mute::Silent(error.to_string()))?;
+    match peer {
+        Identity { uid, .. } if uid == place.uid() => Ok(stream),
+        Identity { uid, .. } => Err(Mute::Silent(format!(
+            "it is of user {uid}, in a directory of user {}",
+            place.uid()
+        ))),
+    }
+}
+
+/// What a line says.
+fn read(line: &[u8]) -> Result<Value, Mute> {
+    let answer: Value =
+        serde_json::from_slice(line).map_err(|_| Mute::Silent("it says what is no JSON".into()))?;
     match (answer["ok"].as_bool(), answer["error"].as_str()) {
         (Some(true), _) => Ok(answer),
         (_, Some(why)) => Err(Mute::Refused(why.to_owned())),
@@ -174,7 +202,7 @@ fn read_line(stream: &mut impl Read) -> std::io::Result<Vec<u8>> {
 }
 
 /// A text of a job's on a terminal.
-fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     text.replace(|letter: char| letter.is_control(), "?")
 }
 

@@ -111,7 +111,7 @@ fn reached(title: &str, status: &Status, took: Duration) -> Result<Exit, Stop> {
 }
 
 /// The job that is meant by a name, or by the number of a process.
-pub(super) fn choose<'a>(found: &'a Found, text: &str) -> Result<&'a Job, Stop> {
+pub fn choose<'a>(found: &'a Found, text: &str) -> Result<&'a Job, Stop> {
     let all = "`pleat list` shows those there are";
     let pid: Option<i32> = text.parse().ok();
     if let Some(pid) = pid {
@@ -165,7 +165,7 @@ fn check_around(found: &Found, job: &Job, bytes: u64) -> Result<(), Stop> {
         .iter()
         .find(|other| Some(other.status.pid) == around);
     let Some(around) = around else { return Ok(()) };
-    let most = Outer::share_of(around.status.budget_bytes);
+    let most = share_around(&around.status);
     if bytes <= most {
         return Ok(());
     }
@@ -176,4 +176,9 @@ fn check_around(found: &Found, job: &Job, bytes: u64) -> Result<(), Stop> {
         human(around.status.budget_bytes),
         most >> 10
     )))
+}
+
+/// The most that a job inside this one can be given.
+pub fn share_around(status: &Status) -> u64 {
+    Outer::share_of(status.budget_bytes)
 }

@@ -4,9 +4,11 @@
 //! a request, there are few of them, and one that sends nonsense, or does not read its answers, is closed. Only its own user and root
 //! are heard. Where no socket can be had, the job runs without.
 
+mod detail;
 mod place;
 mod protocol;
 
+pub use detail::{Detail, Managed, Row, Tiers, Totals};
 pub use place::Place;
 pub use protocol::{done, refused, Request, Status, VERSION};
 

@@ -15,6 +15,8 @@ pub enum Request {
     Set(u64),
     /// Processes that were running before are to be left, with all their memory.
     Detach,
+    /// The same with its tiers, totals and processes.
+    Detail,
     /// Every counter, as `--stats` writes them at the end.
     Stats,
 }
@@ -40,12 +42,13 @@ impl Request {
         }
         match request["do"].as_str() {
             Some("status") => Ok(Request::Status),
+            Some("detail") => Ok(Request::Detail),
             Some("stats") => Ok(Request::Stats),
             Some("detach") => Ok(Request::Detach),
             Some("set") => request["memory_bytes"].as_u64().map(Request::Set).ok_or(
                 r#"set needs the new budget in bytes, a whole number: add "memory_bytes":209715200"#.into(),
             ),
-            _ => Err(r#"nothing known is to be done: choose "do" from "status", "set", "stats" and "detach""#.into()),
+            _ => Err(r#"nothing known is to be done: choose "do" from "status", "detail", "set", "stats" and "detach""#.into()),
         }
     }
 
@@ -53,6 +56,7 @@ impl Request {
     pub fn line(&self) -> String {
         let request = match self {
             Request::Status => json!({"version": VERSION, "do": "status"}),
+            Request::Detail => json!({"version": VERSION, "do": "detail"}),
             Request::Stats => json!({"version": VERSION, "do": "stats"}),
             Request::Detach => json!({"version": VERSION, "do": "detach"}),
             Request::Set(bytes) => {
@@ -141,6 +145,7 @@ mod tests {
     fn a_request_is_read_as_it_is_written() {
         let all = [
             Request::Status,
+            Request::Detail,
             Request::Stats,
             Request::Detach,
             Request::Set(7 << 30),

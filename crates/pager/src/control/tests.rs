@@ -98,6 +98,18 @@ fn who_does_not_read_the_answers_is_closed() {
     assert!(control.connections.is_empty());
 }
 
+/// `supervisor/detail.rs` sees to it that no answer is longer.
+#[test]
+fn the_longest_answer_has_room_for_who_reads_it_late() {
+    let (_dir, mut control) = control();
+    let mut stream = connect(&control);
+    stream.write_all(Request::Detail.line().as_bytes()).unwrap();
+    let long = " ".repeat(199_999) + "\n";
+    control.serve(|_| long.clone());
+    assert_eq!(control.connections.len(), 1);
+    assert_eq!(line(&stream).len(), 200_000);
+}
+
 #[test]
 fn those_who_are_silent_make_room_and_others_are_turned_away() {
     let (_dir, mut control) = control();

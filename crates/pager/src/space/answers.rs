@@ -103,6 +103,7 @@ impl Space {
             agent.slots.release(frame);
         }
         drop(engine);
+        self.link.taken_pages.add(jobs.len() as u64);
         clock.lap_each(EvictionPart::Stage, jobs.len());
         self.shared.folds.push(jobs);
     }

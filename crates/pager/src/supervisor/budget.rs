@@ -9,6 +9,7 @@ use crate::budget::{Budget, BUDGET_MIN};
 use crate::census::Stage;
 use crate::cgroup::Gauge;
 use crate::headroom::Headroom;
+use crate::ledger::Ledger;
 use crate::own_group::OwnGroup;
 use crate::reclaim;
 use crate::report::Report;
@@ -118,6 +119,11 @@ impl Supervisor<'_> {
     pub(super) fn is_settled(&self) -> bool {
         let is_set = self.own_group.as_ref().is_none_or(OwnGroup::is_settled);
         is_set && self.used_bytes <= self.budget.bytes
+    }
+
+    /// What became of the job's processes.
+    pub fn ledger(&self) -> Ledger {
+        self.census.ledger()
     }
 
     /// Every counter as it stands.

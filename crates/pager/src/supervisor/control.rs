@@ -3,6 +3,7 @@
 use super::Supervisor;
 use crate::control::{done, refused, Control, Request, Status};
 use crate::job::Subject;
+use pleat_engine::Counters;
 use pleat_sys::procfs;
 use serde::Serialize;
 use serde_json::json;
@@ -46,6 +47,7 @@ impl Supervisor<'_> {
     fn answer_request(&mut self, request: Request) -> String {
         match request {
             Request::Status => done(self.status()),
+            Request::Detail => self.detail_line(),
             Request::Stats => done(json!({ "stats": self.stats() })),
             Request::Detach => match self.start_leaving() {
                 Ok(()) => done(self.status()),
@@ -54,6 +56,7 @@ impl Supervisor<'_> {
             Request::Set(_) if self.is_leaving() => refused("its processes are being left"),
             Request::Set(bytes) => {
                 let previous_budget_bytes = self.budget.bytes;
+                self.detail_told.forget();
                 match self.set_budget(bytes) {
                     Ok(()) => done(Changed {
                         previous_budget_bytes,
@@ -76,6 +79,10 @@ impl Supervisor<'_> {
 
     fn status(&self) -> Status {
         let counters = self.shared.engine().counters();
+        self.status_with(&counters, self.least_budget(self.budget.bytes).0)
+    }
+
+    pub(super) fn status_with(&self, counters: &Counters, budget_min_bytes: u64) -> Status {
         let known = self.job.known.as_ref();
         Status {
             pid: std::process::id() as i32,
@@ -85,7 +92,7 @@ impl Supervisor<'_> {
             budget_bytes: self.budget.bytes,
             used_bytes: self.used_bytes,
             settled: self.is_settled(),
-            budget_min_bytes: self.least_budget(self.budget.bytes).0,
+            budget_min_bytes,
             budget_max_bytes: self.budget_max_bytes,
             limit_bytes: self
                 .own_group

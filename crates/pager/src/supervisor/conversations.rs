@@ -336,6 +336,7 @@ impl Supervisor<'_> {
             process.stage = Stage::Managed(link);
             process.claim = None;
             process.hurried = None;
+            process.why_unmanaged = None;
         }
         self.stay_ahead();
     }

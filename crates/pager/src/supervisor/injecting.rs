@@ -391,6 +391,11 @@ impl Supervisor<'_> {
         let is_meant = matches!(error, InjectError::Declined);
         if is_meant && !std::mem::replace(&mut patient.is_named, true) {
             self.shared.meters.unmanaged_processes.add(1);
+            if let Some(process) = self.census.processes.get_mut(&pid) {
+                let why =
+                    "it is of a job inside this one, or its environment says so (PLEAT_SOCKET)";
+                process.why_unmanaged = Some(why.into());
+            }
             return;
         }
         let is_told = !(is_gone || patient.is_named || is_busy && is_new);

@@ -81,6 +81,11 @@ fn count(text: &str) -> Option<u64> {
 }
 
 impl Supervisor<'_> {
+    /// What helps, where the kernel killed somebody for want of memory.
+    pub fn memory_remedy(&self) -> Option<&'static str> {
+        self.memory_remedy
+    }
+
     /// Says that the kernel killed a process for want of memory, at what limit, and what to do. Where only the whole
     /// machine is counted it may have been another's, unless the program itself was killed.
     pub(super) fn tell_of_kills(&mut self, ending: &Ending) {
@@ -101,6 +106,10 @@ impl Supervisor<'_> {
         } else {
             "a process of its memory cgroup"
         };
+        self.memory_remedy = Some(match limit {
+            Some(_) => remedy,
+            None => "lower --memory",
+        });
         let text = match limit {
             Some(limit) => format!(
                 "the kernel killed {who} for want of memory: the memory cgroup's limit is {} MiB, --memory \

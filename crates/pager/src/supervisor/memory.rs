@@ -98,6 +98,7 @@ impl Supervisor<'_> {
             // The next look may find it gone.
             reading = self.census.measure(true, self.keeper);
         }
+        self.own_bytes = reading.own_bytes;
         let gauge = self.gauge.as_ref();
         let group_files = &mut self.group_files;
         let shared = &self.shared;
@@ -144,6 +145,12 @@ impl Supervisor<'_> {
             let own = reading
                 .own_bytes
                 .saturating_sub(kept.max(engine.kept_bytes()));
+            if reading.is_exact {
+                let away = engine.away_pages() * PAGE_SIZE as u64;
+                let in_memory =
+                    measured.saturating_sub(reading.own_bytes + self.shared.staging_bytes());
+                self.shared.meters.needed_peak_bytes.raise(in_memory + away);
+            }
             self.shared.meters.own_peak_bytes.raise(own);
             let set_aside = self.shared.set_aside_bytes.load(Ordering::Relaxed);
             // Pages that cannot be taken must be somewhere: they have the page cache's room first.

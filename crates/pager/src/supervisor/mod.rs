@@ -7,6 +7,7 @@ mod budget;
 mod companions;
 mod control;
 mod conversations;
+mod detail;
 mod ease;
 mod hope;
 mod injecting;
@@ -183,8 +184,12 @@ pub struct Supervisor<'a> {
     files_beyond_bytes: u64,
     /// What cannot be folded, at the last look.
     unfoldable_bytes: u64,
+    /// What pleat itself had at the last look, with what it keeps compressed.
+    own_bytes: u64,
     /// Where the kernel counts whom it kills for want of memory.
     oom_kills: Option<OomKills>,
+    /// It has killed somebody: what helps.
+    memory_remedy: Option<&'static str>,
     /// It has been said that what cannot be folded leaves no memory for the rest.
     has_told_of_unfoldable: bool,
     /// What was said last, which is not said again.
@@ -197,6 +202,8 @@ pub struct Supervisor<'a> {
     control: Option<Control>,
     /// Somebody asks.
     is_asked: bool,
+    /// What was told last to who watches.
+    detail_told: detail::Told,
     /// When the job began, in seconds since 1970.
     started_unix_s: u64,
     /// Connections to forked children that are served and have no agent: closed, they would take us for dead.
@@ -291,6 +298,8 @@ impl<'a> Supervisor<'a> {
             left_to_others_bytes: 0,
             files_beyond_bytes: 0,
             unfoldable_bytes: 0,
+            own_bytes: 0,
+            memory_remedy: None,
             oom_kills: OomKills::open(own_group.as_ref()),
             own_group,
             stuck_retry: (start, Duration::ZERO),
@@ -301,6 +310,7 @@ impl<'a> Supervisor<'a> {
             kept: Vec::new(),
             control: None,
             is_asked: false,
+            detail_told: detail::Told::default(),
             started_unix_s: unix_s(),
         }
     }

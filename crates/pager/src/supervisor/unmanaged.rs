@@ -174,6 +174,9 @@ impl Supervisor<'_> {
             has_filter: procfs::seccomp_filters(pid) > procfs::seccomp_filters(own),
             limits: procfs::limits(pid).unwrap_or_default(),
         });
+        if let Some(process) = self.census.processes.get_mut(&pid) {
+            process.why_unmanaged = Some(why.clone());
+        }
         if self.named.len() < NAMED_MAX && self.named.insert(format!("{name} {what}: {why}")) {
             // As the threads' news, of which there is an end: processes have the names they choose.
             self.shared.tell(format!("{name} ({pid}) {what}: {why}"));
