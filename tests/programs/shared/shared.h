@@ -96,5 +96,7 @@ void use_spare_page(struct knowledge *k);
 _Noreturn void sabotage(struct segment *s, const char *what);
 
 double seconds(void);
+/* Whether the first process still waits for us: it does not once somebody has failed. */
+int is_judged(void);
 
 #endif
