@@ -23,6 +23,7 @@ pub mod process;
 pub mod procfs;
 pub mod random;
 pub mod ring;
+pub mod robust;
 pub mod signals;
 pub mod source;
 pub mod take_out;

@@ -89,15 +89,20 @@ pub struct Pinned;
 
 impl TakeOut {
     /// # Errors
-    /// This process may not ask who holds a page (see [`PageRefs::new`]); no descriptors.
+    /// This process may not ask who holds a page (see [`PageRefs::new`]), or not call move_pages(2); no descriptors.
     pub fn new() -> io::Result<TakeOut> {
         let pipe = Pipe::new(PAGES_MAX)?;
         let reader = File::from(pipe.out.try_clone()?);
+        let spare = Spare::new()?;
+        // Without that, a page that a CPU keeps for later could not be told from one that is pinned.
+        if !spare.empty_all_cpus() {
+            return Err(io::Error::last_os_error());
+        }
         Ok(TakeOut {
             pipe,
             refs: PageRefs::new()?,
             reader,
-            spare: Spare::new()?,
+            spare,
         })
     }
 
@@ -214,7 +219,9 @@ impl Removed<'_> {
             }
             match attempt {
                 0 => spare.empty_this_cpu(),
-                1 => spare.empty_all_cpus(),
+                1 => {
+                    spare.empty_all_cpus();
+                }
                 _ if start.elapsed() > limit => return Err(Pinned),
                 _ => std::thread::sleep(PAUSE),
             }
@@ -251,12 +258,12 @@ impl Spare {
         }
     }
 
-    /// Moving a page between nodes, even to none, begins with that. Some milliseconds.
-    fn empty_all_cpus(&self) {
+    /// Moving a page between nodes, even to none, begins with that. Some milliseconds. `false`: it cannot be asked for here.
+    fn empty_all_cpus(&self) -> bool {
         const MOVE: libc::c_int = 2;
         let (node, mut status) = (0, 0);
         // SAFETY: one page, one node and one status; the page stays ours.
-        unsafe {
+        let result = unsafe {
             self.0.cast::<u8>().write_volatile(1);
             libc::syscall(
                 libc::SYS_move_pages,
@@ -266,8 +273,11 @@ impl Spare {
                 &node,
                 &mut status,
                 MOVE,
-            );
-        }
+            )
+        };
+        // Whether the page moves does not matter, nor which nodes there are.
+        let error = io::Error::last_os_error().raw_os_error();
+        result >= 0 || !matches!(error, Some(libc::ENOSYS | libc::EPERM))
     }
 }
 
