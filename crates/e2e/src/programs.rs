@@ -29,6 +29,15 @@ impl Machine {
         self.compiled(&BUILT, "calls", &sources)
     }
 
+    /// The processes that share memory, as [`Machine::torture`].
+    pub fn shared(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        let mut sources = c_files(&workspace().join("tests/programs/shared"));
+        let shared = ["torture/region.c", "torture/support.c"];
+        sources.extend(shared.map(|source| self.program(source)));
+        self.compiled(&BUILT, "shared", &sources)
+    }
+
     /// The program that maps files, as [`Machine::torture`].
     pub fn mappings(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();

@@ -2,6 +2,7 @@
 //!
 //! With `agent`, this is where the `unsafe` of pleat lives; every block says why it holds.
 
+pub mod btf;
 pub mod capabilities;
 pub mod channel;
 pub mod grant;
@@ -16,13 +17,16 @@ pub mod limits;
 pub mod local;
 pub mod memory_file;
 pub mod oom_score;
+pub mod page_refs;
 pub mod pidfd;
 pub mod process;
 pub mod procfs;
 pub mod random;
 pub mod ring;
+pub mod robust;
 pub mod signals;
 pub mod source;
+pub mod take_out;
 pub mod ticks;
 pub mod uffd;
 

@@ -1,0 +1,292 @@
+//! Taking pages out of shared memory that others write to all the time, so that no byte is lost.
+//!
+//! A page is first held, then removed, and only then read:
+//!
+//! ```text
+//!   memory ---- splice: no copy, the page itself ---> [`Held`]: in the memory and in the pipe, written to as before
+//!                                                       |  nobody else may have it: who has pinned it writes on unseen
+//!                                                       v
+//!   memory, a hole <-- punch: from all page tables -- [`Removed`]: in the pipe alone, nobody can write to it
+//!                                                       |  counted once more: a pin that came in between is waited for
+//!                                                       v
+//!                                                     its bytes, final
+//! ```
+//!
+//! What was written before the punch is in the page, and who writes after it finds a hole. Bytes that are *read* before it,
+//! by read(2) or a mapping, lack what is written in between. The caller sees to it that everybody who finds the hole waits
+//! for him (docs/shared-memory.md), and that nobody fills it before he has the bytes.
+
+use crate::memory_file::MemoryFile;
+use crate::page_refs::{PageRefs, PageUse, Pipe, PAGES_MAX};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+const PAGE: usize = pleat_wire::PAGE;
+/// Between two looks at who has a page.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Takes pages out, at most [`PAGES_MAX`] at a time.
+pub struct TakeOut {
+    pipe: Pipe,
+    refs: PageRefs,
+    reader: File,
+    /// A page of our own, to have this CPU put the pages that it keeps apart onto their lists.
+    spare: Spare,
+}
+
+/// Why pages stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stays {
+    /// Somebody else holds it: pinned, on its way in a pipe or socket, or in a CPU's batch for a moment.
+    Busy,
+    /// Locked into memory.
+    Locked,
+    /// A part of a huge page.
+    Huge,
+}
+
+/// Pages that are in the memory and in the pipe. Dropped, they stay where they are.
+pub struct Held<'a> {
+    pages: InPipe<'a>,
+    memory: &'a MemoryFile,
+    offset: u64,
+}
+
+/// Pages that are in the pipe alone: their bytes are nowhere else.
+#[must_use = "dropped, their bytes are lost"]
+pub struct Removed<'a>(InPipe<'a>);
+
+/// So many pages in the pipe; none of them is left there when this is gone.
+struct InPipe<'a> {
+    taker: &'a mut TakeOut,
+    count: usize,
+}
+
+impl InPipe<'_> {
+    fn uses(&self) -> io::Result<Vec<PageUse>> {
+        self.taker.refs.read(&self.taker.pipe, self.count)
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) {
+        self.taker.read_out(bytes);
+        self.count = 0;
+    }
+}
+
+impl Drop for InPipe<'_> {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            self.read(&mut vec![0; self.count * PAGE]);
+        }
+    }
+}
+
+/// Somebody has pinned a page at the very moment at which it was removed, and keeps it. What he writes there nobody sees.
+#[derive(Debug)]
+pub struct Pinned;
+
+impl TakeOut {
+    /// # Errors
+    /// This process may not ask who holds a page (see [`PageRefs::new`]), or not call move_pages(2); no descriptors.
+    pub fn new() -> io::Result<TakeOut> {
+        let pipe = Pipe::new(PAGES_MAX)?;
+        let reader = File::from(pipe.out.try_clone()?);
+        let spare = Spare::new()?;
+        // Without that, a page that a CPU keeps for later could not be told from one that is pinned.
+        if !spare.empty_all_cpus() {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(TakeOut {
+            pipe,
+            refs: PageRefs::new()?,
+            reader,
+            spare,
+        })
+    }
+
+    /// Holds the pages at a place of the memory.
+    ///
+    /// # Errors
+    /// Of the kernel: the memory ends before, or it had to bring a page from its swap and could not.
+    pub fn hold<'a>(
+        &'a mut self,
+        memory: &'a MemoryFile,
+        offset: u64,
+        pages: usize,
+    ) -> io::Result<Held<'a>> {
+        assert!((1..=PAGES_MAX).contains(&pages) && offset.is_multiple_of(PAGE as u64));
+        let pages_in_pipe = InPipe {
+            taker: self,
+            count: 0,
+        };
+        let mut held = Held {
+            pages: pages_in_pipe,
+            memory,
+            offset,
+        };
+        while held.pages.count < pages {
+            held.splice_one()?;
+        }
+        Ok(held)
+    }
+
+    /// Reads as many pages out of the pipe.
+    fn read_out(&mut self, bytes: &mut [u8]) {
+        // The pipe has them, and no other reader: this neither waits nor comes up short.
+        let read = self.reader.read_exact(bytes);
+        read.expect("a pipe gives back what was put into it");
+    }
+}
+
+impl<'a> Held<'a> {
+    /// One page for each buffer of the pipe: several calls, for one may put parts of pages together.
+    fn splice_one(&mut self) -> io::Result<()> {
+        let mut at = (self.offset + (self.pages.count * PAGE) as u64) as libc::loff_t;
+        let into = self.pages.taker.pipe.into.as_raw_fd();
+        let from = self.memory.as_raw_fd();
+        // SAFETY: plain numbers, and a place that outlives the call.
+        let got = unsafe { libc::splice(from, &mut at, into, std::ptr::null_mut(), PAGE, 0) };
+        match got {
+            -1 => Err(io::Error::last_os_error()),
+            got if got as usize == PAGE => {
+                self.pages.count += 1;
+                Ok(())
+            }
+            got => {
+                // A part of a page, at the end of the memory: out with it, so that only whole ones are in the pipe.
+                self.pages.taker.read_out(&mut vec![0; got as usize]);
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+        }
+    }
+
+    /// Which pages have to stay, in their order; `None` for those that may go.
+    ///
+    /// # Errors
+    /// Nobody can tell.
+    pub fn stays(&self) -> io::Result<Vec<Option<Stays>>> {
+        let stays = |page: PageUse| match page {
+            PageUse { is_huge: true, .. } => Some(Stays::Huge),
+            PageUse {
+                is_locked: true, ..
+            } => Some(Stays::Locked),
+            // The memory's and the pipe's.
+            page if page.references == 2 + page.mappings => None,
+            _ => Some(Stays::Busy),
+        };
+        let uses = self.pages.uses()?;
+        Ok(uses.into_iter().map(stays).collect())
+    }
+
+    /// Removes all of them from the memory and from everybody who maps it.
+    ///
+    /// # Errors
+    /// The memory cannot be punched, or a huge page was not removed as a whole: then what the caller knows of the memory is
+    /// not true any more.
+    pub fn remove(self) -> Result<Removed<'a>, NotRemoved> {
+        let bytes = (self.pages.count * PAGE) as u64;
+        match self.memory.punch(self.offset, bytes) {
+            true => Ok(Removed(self.pages)),
+            false => Err(NotRemoved),
+        }
+    }
+}
+
+/// Pages could not be removed, or not all of them.
+#[derive(Debug)]
+pub struct NotRemoved;
+
+impl Removed<'_> {
+    /// The bytes, once nobody else has the pages, for which it waits so long. There must be room for all.
+    ///
+    /// # Errors
+    /// [`Pinned`]; then the bytes are as they were at the end of the wait.
+    pub fn read(mut self, limit: Duration, bytes: &mut [u8]) -> Result<(), Pinned> {
+        assert_eq!(bytes.len(), self.0.count * PAGE);
+        let settled = self.settle(limit);
+        self.0.read(bytes);
+        settled
+    }
+
+    fn settle(&self, limit: Duration) -> Result<(), Pinned> {
+        let (start, spare) = (Instant::now(), &self.0.taker.spare);
+        for attempt in 0.. {
+            let uses = self.0.uses();
+            if uses.is_ok_and(|uses| uses.iter().all(|page| page.references == 1)) {
+                return Ok(());
+            }
+            match attempt {
+                0 => spare.empty_this_cpu(),
+                1 => {
+                    spare.empty_all_cpus();
+                }
+                _ if start.elapsed() > limit => return Err(Pinned),
+                _ => std::thread::sleep(PAUSE),
+            }
+        }
+        unreachable!("attempts are without end")
+    }
+}
+
+/// CPUs keep pages that are to be put onto a list in batches, and hold them meanwhile.
+struct Spare(*mut libc::c_void);
+
+// SAFETY: a mapping of the process's own, which any thread may advise on.
+unsafe impl Send for Spare {}
+
+impl Spare {
+    fn new() -> io::Result<Spare> {
+        let (access, kind) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        );
+        // SAFETY: a new mapping, where the kernel likes.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, access, kind, -1, 0) };
+        match at {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            at => Ok(Spare(at)),
+        }
+    }
+
+    fn empty_this_cpu(&self) {
+        // SAFETY: our own mapping, which holds nothing. Removing a page from a page table empties the batches first; there is one.
+        unsafe {
+            self.0.cast::<u8>().write_volatile(1);
+            libc::madvise(self.0, PAGE, libc::MADV_DONTNEED);
+        }
+    }
+
+    /// Moving a page between nodes, even to none, begins with that. Some milliseconds. `false`: it cannot be asked for here.
+    fn empty_all_cpus(&self) -> bool {
+        const MOVE: libc::c_int = 2;
+        let (node, mut status) = (0, 0);
+        // SAFETY: one page, one node and one status; the page stays ours.
+        let result = unsafe {
+            self.0.cast::<u8>().write_volatile(1);
+            libc::syscall(
+                libc::SYS_move_pages,
+                0,
+                1,
+                &self.0,
+                &node,
+                &mut status,
+                MOVE,
+            )
+        };
+        // Whether the page moves does not matter, nor which nodes there are.
+        let error = io::Error::last_os_error().raw_os_error();
+        result >= 0 || !matches!(error, Some(libc::ENOSYS | libc::EPERM))
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        // SAFETY: ours, and used by nobody else.
+        unsafe { libc::munmap(self.0, PAGE) };
+    }
+}
+
+#[cfg(test)]
+mod tests;
