@@ -64,11 +64,17 @@ fn by_environment(socket: &OsStr) -> Option<Outer> {
     {
         return None;
     }
-    let ask_from: u64 = env::var(pleat_wire::ASK_FROM_VARIABLE).ok()?.parse().ok()?;
+    let told = env::var(pleat_wire::ASK_FROM_VARIABLE).ok()?;
     Some(Outer {
         pid: None,
-        budget_bytes: ask_from.checked_mul(ASK_FROM_PART)?,
+        budget_bytes: budget_told(&told)?,
     })
+}
+
+/// The outer budget, by what programs are told: bytes come first, other numbers behind a comma.
+fn budget_told(text: &str) -> Option<u64> {
+    let ask_from: u64 = text.split(',').next()?.parse().ok()?;
+    ask_from.checked_mul(ASK_FROM_PART)
 }
 
 /// The processes above this one.
@@ -120,6 +126,13 @@ fn without_agent(list: OsString) -> OsString {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_outer_budget_is_told_before_other_numbers() {
+        assert_eq!(budget_told("6553600,4711,0,2"), Some(100 << 20));
+        assert_eq!(budget_told("6553600"), Some(100 << 20));
+        assert_eq!(budget_told("many,1"), None);
+    }
 
     #[test]
     fn an_inner_supervisor_keeps_what_else_is_preloaded() {
