@@ -100,10 +100,12 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	int kind = atoi(argv[1]) % KINDS;
-	unsigned char *block = malloc(BYTES);
-	memset(block, 7, BYTES);
 	uint64_t fd = of_kind(kind), thread = kind == 9 ? 1 : getpid();
 	uint64_t word = kind == 10 ? ~0ULL >> 1 : thread | (fd + 1) << 32;
+	/* Before it is wanted: else its own agent may be there first. */
+	given->offer = word;
+	unsigned char *block = malloc(BYTES);
+	memset(block, 7, BYTES);
 	for (time_t end = time(NULL) + atoi(argv[2]); time(NULL) < end; usleep(PAUSE_US))
 		given->offer = word;
 	given->offer = 0;

@@ -171,7 +171,12 @@ fn what_a_process_offers_that_is_no_conversation_of_its_own_harms_nobody() {
         "{printed}\n{}",
         outcome.describe()
     );
-    assert!(counter(&outcome, "unmanaged_processes") > 4);
+    assert!(
+        counter(&outcome, "unmanaged_processes") > 4,
+        "{} are unmanaged\n{}",
+        counter(&outcome, "unmanaged_processes"),
+        outcome.describe()
+    );
     assert!(
         counter(&outcome, "dropped_peers") > 0,
         "{}",
