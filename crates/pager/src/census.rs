@@ -394,8 +394,8 @@ impl Census {
 
     /// Kills every process of the job, known or not, but for ours.
     pub fn kill_everybody(&self, ours: &[i32]) {
-        self.kill_all();
         self.family.kill(ours);
+        self.kill_all();
     }
 }
 

@@ -100,22 +100,18 @@ impl Family {
         found
     }
 
-    /// Kills all of them, but not `spared`. No number that is another process's by now is meant.
+    /// Kills all of them, but not `spared`; to be called while those live from whom the others descend. No number that is another
+    /// process's by now is meant.
     pub fn kill(&self, spared: &[i32]) {
         if !self.is_given() {
             return pidfd::kill_descendants(std::process::id() as i32, spared);
         }
-        for root in self.roots.iter().filter(|root| !has_ended(&root.pidfd)) {
-            // Before itself: then these have another parent.
-            let found = self.members(&mut std::iter::empty()).into_iter();
-            let others = found.filter(|pid| *pid != root.pid && !spared.contains(pid));
-            let others: Vec<OwnedFd> = others
-                .filter_map(|pid| self.open(pid, &|_| false))
-                .collect();
-            for process in others {
-                pleat_sys::process::signal(process.as_raw_fd(), libc::SIGKILL);
-            }
-            pleat_sys::process::signal(root.pidfd.as_raw_fd(), libc::SIGKILL);
+        let found = self.members(&mut std::iter::empty()).into_iter();
+        let found = found.filter(|pid| !spared.contains(pid));
+        // All are known before the first ends: its children have another parent then.
+        let alive: Vec<OwnedFd> = found.filter_map(|pid| self.open(pid, &|_| false)).collect();
+        for process in &alive {
+            pleat_sys::process::signal(process.as_raw_fd(), libc::SIGKILL);
         }
     }
 }
@@ -159,6 +155,34 @@ mod tests {
             .line_of(child, &orphan, &|pid| pid == child)
             .is_some());
         pleat_sys::process::signal(orphan.as_raw_fd(), libc::SIGKILL);
+    }
+
+    #[test]
+    fn all_are_killed_and_not_their_first_alone() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "sh -c 'sleep 60 & wait' & wait"])
+            .spawn()
+            .unwrap();
+        let pid = shell.id() as i32;
+        let root = Root {
+            pid,
+            pidfd: Arc::new(pidfd(pid).unwrap()),
+        };
+        let family = Family::of(vec![root]);
+        while procfs::descendants(pid).len() < 2 {
+            std::thread::yield_now();
+        }
+        let below: Vec<OwnedFd> = procfs::descendants(pid)
+            .into_iter()
+            .map(|pid| pidfd(pid).unwrap())
+            .collect();
+        family.kill(&[]);
+        shell.wait().unwrap();
+        for process in &below {
+            while !has_ended(process) {
+                std::thread::yield_now();
+            }
+        }
     }
 
     #[test]

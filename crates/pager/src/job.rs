@@ -374,9 +374,11 @@ fn start_job(
         companion.start(&shared)?;
     }
     let is_eager = !pleat_sys::inject::may_trace(keeper_pid);
+    let takes_offers = takes_offers(is_eager);
     let program = match &job.subject {
         Subject::Program(words) => {
-            let mut command = program_command((job, words), &name, companions, is_eager)?;
+            let ways = (is_eager, takes_offers);
+            let mut command = program_command((job, words), &name, companions, ways)?;
             signals::exec_with_mask_of(&mut command, signals);
             before.inherited.leave_to(&mut command);
             end_with_us(&mut command);
@@ -397,7 +399,7 @@ fn start_job(
         family,
         grant,
         socket: name,
-        takes_offers: takes_offers(is_eager),
+        takes_offers,
         budget_max_bytes,
     })
 }

@@ -32,7 +32,8 @@ fn with_option(given: Option<OsString>) -> OsString {
 }
 
 /// The command by which the program of a job is started, with the environment by which its agent is loaded and finds the
-/// supervisor. `is_eager`: no agent can be started in a process later, so each has its own from the start.
+/// supervisor. `is_eager`: no agent can be started in a process later, so each has its own from the start. `takes_offers`:
+/// see [`takes_offers`].
 ///
 /// # Errors
 /// The working directory is not to be seen in what is mounted over it.
@@ -40,7 +41,7 @@ pub(crate) fn program_command(
     (job, words): (&Job, &[OsString]),
     socket: &str,
     companions: &[Box<dyn Companion>],
-    is_eager: bool,
+    (is_eager, takes_offers): (bool, bool),
 ) -> Result<Command, RunError> {
     let mut preload = job.agent.clone().into_os_string();
     if let Some(before) = env::var_os("LD_PRELOAD").filter(|value| !value.is_empty()) {
@@ -61,7 +62,10 @@ pub(crate) fn program_command(
         .env(pleat_wire::SOCKET_VARIABLE, socket)
         .env_remove(pleat_wire::DEVICES_VARIABLE)
         .env_remove(INSIDE_VARIABLE)
-        .env(pleat_wire::ASK_FROM_VARIABLE, settings(job, is_eager));
+        .env(
+            pleat_wire::ASK_FROM_VARIABLE,
+            settings(job, is_eager, takes_offers),
+        );
     if !companions.is_empty() {
         let devices = companions.iter().map(|one| one.device().to_string());
         let devices: Vec<String> = devices.collect();
@@ -79,12 +83,11 @@ pub fn takes_offers(is_eager: bool) -> bool {
 }
 
 /// What every process is to know ([`pleat_wire::ASK_FROM_VARIABLE`]).
-fn settings(job: &Job, is_eager: bool) -> String {
+fn settings(job: &Job, is_eager: bool, takes_offers: bool) -> String {
     let (bytes, own) = (ask_from(job.budget_bytes), std::process::id());
     let filters = procfs::seccomp_filters(own as i32);
-    let is_offer_taken = takes_offers(is_eager);
-    let [is_eager, is_offer_taken] = [is_eager, is_offer_taken].map(u8::from);
-    format!("{bytes},{own},{is_eager},{filters},{is_offer_taken}")
+    let [is_eager, takes_offers] = [is_eager, takes_offers].map(u8::from);
+    format!("{bytes},{own},{is_eager},{filters},{takes_offers}")
 }
 
 /// The working directory, where something is mounted over it: the program is to be in what is seen there.

@@ -62,28 +62,30 @@ pub fn has_ended(pidfd: &impl AsRawFd) -> bool {
 ///
 /// The caller is `ancestor`, or holds a descriptor of it that is alive afterwards.
 pub fn lineage(pid: Pid, pidfd: &impl AsRawFd, ancestor: Pid) -> Option<Vec<Pid>> {
-    for _ in 0..WALKS_MAX {
-        let line = line_of(pid, &mut |at| at == ancestor, &mut |pid| parent(pid));
-        // Alive after all was read by its number: the number was its own.
-        match line {
-            _ if has_ended(pidfd) => return None,
-            Line::Of(line) => return Some(line),
-            Line::Elsewhere(_) => return None,
-            Line::Changed => {}
-        }
+    match walk(pid, pidfd, &mut |at| at == ancestor)? {
+        Line::Of(line) => Some(line),
+        _ => None,
     }
-    None
 }
 
 /// All ancestors of the process behind `pidfd`, whose number is `pid`, nearest first, as far as this PID namespace has them.
 /// `None`: it has ended.
 pub fn ancestors(pid: Pid, pidfd: &impl AsRawFd) -> Option<Vec<Pid>> {
+    match walk(pid, pidfd, &mut |_| false)? {
+        Line::Elsewhere(line) => Some(line),
+        _ => None,
+    }
+}
+
+/// Walks from a process towards an ancestor until nobody ends meanwhile; `None` where the process itself has ended.
+fn walk(pid: Pid, pidfd: &impl AsRawFd, is_wanted: &mut dyn FnMut(Pid) -> bool) -> Option<Line> {
     for _ in 0..WALKS_MAX {
-        let line = line_of(pid, &mut |_| false, &mut |pid| parent(pid));
+        let line = line_of(pid, is_wanted, &mut |pid| parent(pid));
+        // Alive after all was read by its number: the number was its own.
         match line {
             _ if has_ended(pidfd) => return None,
-            Line::Of(line) | Line::Elsewhere(line) => return Some(line),
             Line::Changed => {}
+            line => return Some(line),
         }
     }
     None

@@ -4,6 +4,7 @@
 //! on to them: one to this process means that they are to be left. They are never ended because a budget does not hold them; if
 //! memory of theirs is lost, they are, as every process is.
 
+use super::injecting::Beacons;
 use super::Supervisor;
 use crate::census::Stage;
 use crate::job::Ending;
@@ -12,9 +13,9 @@ use crate::shared::{lock, Link};
 use pleat_sys::inject::{self, Image, Remains};
 use pleat_sys::pidfd::has_ended;
 use pleat_sys::{limits, procfs};
+use pleat_types::PAGE_SIZE;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ const LOOK_SHARE: u32 = 20;
 
 /// Processes that are being left.
 pub(super) struct Leave {
-    /// What is away, and since when nothing of it has come back.
+    /// What is away, in bytes, and since when nothing of it has come back.
     progress: (u64, Instant),
     /// Those that are left, and what is to be cleared up in them.
     left: Vec<Left>,
@@ -115,10 +116,18 @@ impl Supervisor<'_> {
         Ok(())
     }
 
+    /// Memory of the processes that is away: what is shared since a fork becomes one page in each.
+    fn away_bytes(&self) -> u64 {
+        let links = lock(&self.shared.links).clone();
+        let engine = self.shared.engine();
+        let pages = links.iter().map(|link| engine.space_away_pages(link.id));
+        pages.sum::<u64>() * PAGE_SIZE as u64
+    }
+
     /// Whether there is memory for all that is away, once what holds it is given back.
     fn check_room(&self) -> Result<(), String> {
+        let need = self.away_bytes();
         let counters = self.shared.engine().counters();
-        let need = counters.contents_away() * 4096;
         let held = counters.store_frames_bytes + counters.store_metadata_bytes;
         let available = limits::mem_available_bytes().map_err(|error| error.to_string())?;
         let have = available - available / LEFT_FREE + held;
@@ -222,7 +231,7 @@ impl Supervisor<'_> {
 
     /// What does not come back for long does not come back: the budget holds again.
     fn watch_progress(&mut self) {
-        let away = self.shared.engine().counters().contents_away();
+        let away = self.away_bytes();
         let Some(leave) = &mut self.leave else { return };
         if away < leave.progress.0 {
             leave.progress = (away, Instant::now());
@@ -245,7 +254,7 @@ impl Supervisor<'_> {
         self.warn(&format!(
             "{} MiB of the processes do not come back, for there is no memory for them: they stay in their budget; raise the limit of their \
              memory cgroup, or end others",
-            (away * 4096) >> 20
+            away >> 20
         ));
     }
 
@@ -302,9 +311,10 @@ impl Supervisor<'_> {
         let processes = self.census.processes.iter();
         let silent = processes.filter(|(_, one)| matches!(one.stage, Stage::Silent));
         let mut silent: Vec<i32> = silent.map(|(pid, _)| *pid).collect();
-        silent.retain(|pid| self.is_unclaimed_child(*pid));
+        let beacons = self.beacons();
+        silent.retain(|pid| beacons.are_of(*pid));
         if silent.is_empty() {
-            self.adopt_orphans();
+            self.adopt_orphans(&beacons);
         }
         if self.is_leaving() {
             silent.into_iter().for_each(|pid| self.want_agent(pid));
@@ -313,29 +323,15 @@ impl Supervisor<'_> {
         self.children_look = (Instant::now(), pause);
     }
 
-    fn is_unclaimed_child(&self, pid: i32) -> bool {
-        let beacons: Vec<u64> = {
-            let claims = lock(&self.shared.claims);
-            let beacons = claims
-                .values()
-                .map(|link| link.beacon.load(Ordering::Acquire));
-            beacons.filter(|beacon| *beacon != 0).collect()
-        };
-        procfs::registered(pid).is_ok_and(|registered| {
-            let mut wiped = registered.iter().filter(|one| one.is_wiped);
-            wiped.any(|one| beacons.iter().any(|at| (one.start..one.end).contains(at)))
-        })
-    }
-
     /// Processes that lost their parents before they were met.
-    fn adopt_orphans(&mut self) {
+    fn adopt_orphans(&mut self, beacons: &Beacons) {
         let roots = self.family.roots().iter();
         let users: HashSet<u32> = roots
             .filter_map(|root| procfs::real_uid(root.pid).ok())
             .collect();
         for pid in procfs::of_users(&users) {
             let is_known = self.census.processes.contains_key(&pid) || self.is_left(pid);
-            if is_known || self.helpers.contains(&pid) || !self.is_unclaimed_child(pid) {
+            if is_known || self.helpers.contains(&pid) || !beacons.are_of(pid) {
                 continue;
             }
             let Ok(pidfd) = pleat_sys::process::pidfd(pid) else {
@@ -344,7 +340,7 @@ impl Supervisor<'_> {
             // Seen once more after it was opened: the number is its own. Whose it is decides, too: what has registered memory in that
             // place may be of somebody else's job, but not of another user's.
             let is_of_users = procfs::real_uid(pid).is_ok_and(|user| users.contains(&user));
-            if is_of_users && self.is_unclaimed_child(pid) {
+            if is_of_users && beacons.are_of(pid) {
                 self.census
                     .add_known(pid, pidfd, Stage::Silent, self.keeper);
                 self.share(pid);

@@ -37,6 +37,16 @@ pub(super) struct Standstill {
 }
 
 impl Standstill {
+    /// One that begins now, when so many pages were taken until then.
+    fn from(now: Instant, taken_pages: u64) -> Standstill {
+        Standstill {
+            stood: Duration::ZERO,
+            at: now,
+            taken_pages,
+            is_told: false,
+        }
+    }
+
     /// Looks again; returns how long the job has stood in all.
     fn look(&mut self, now: Instant, is_refused: bool, taken_pages: u64) -> Duration {
         let passed = now.saturating_duration_since(self.at).min(LOOK_MAX);
@@ -119,12 +129,9 @@ impl Supervisor<'_> {
             return;
         }
         let taken_pages = self.shared.engine().counters().taken_pages;
-        let stands = self.standstill.get_or_insert(Standstill {
-            stood: Duration::ZERO,
-            at: now,
-            taken_pages,
-            is_told: false,
-        });
+        let stands = self
+            .standstill
+            .get_or_insert(Standstill::from(now, taken_pages));
         let stood = stands.look(now, refused.is_some(), taken_pages);
         if stood > GIVEN_UP {
             return self.give_up(Failure::StandsStill {
@@ -208,12 +215,7 @@ mod tests {
     #[test]
     fn a_page_let_through_now_and_then_is_no_end_of_a_standstill() {
         let start = Instant::now();
-        let mut stands = Standstill {
-            stood: Duration::ZERO,
-            at: start,
-            taken_pages: 7,
-            is_told: false,
-        };
+        let mut stands = Standstill::from(start, 7);
         let mut stood = Duration::ZERO;
         for second in 1..=40 {
             stood = stands.look(after(start, second), second % 10 != 0, 7);
@@ -224,12 +226,7 @@ mod tests {
     #[test]
     fn a_job_that_gets_on_stands_no_more() {
         let start = Instant::now();
-        let mut stands = Standstill {
-            stood: Duration::ZERO,
-            at: start,
-            taken_pages: 7,
-            is_told: false,
-        };
+        let mut stands = Standstill::from(start, 7);
         assert_eq!(stands.look(after(start, 2), true, 7).as_secs(), 2);
         assert_eq!(stands.look(after(start, 3), true, 8).as_secs(), 1);
         assert!(stands.look(after(start, 6), false, 8).is_zero());

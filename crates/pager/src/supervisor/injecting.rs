@@ -162,15 +162,15 @@ impl Injections {
     }
 }
 
-/// What is known of managed processes and their children when a process is to get an agent.
-struct Family {
+/// What is known of the beacons of managed processes in their children, when a process is to get an agent.
+pub(super) struct Beacons {
     /// There are managed processes.
     has_any: bool,
-    /// Where the beacons are of children that have not said who they are.
-    beacons: HashSet<u64>,
+    /// Where they are, of children that have not said who they are.
+    places: HashSet<u64>,
 }
 
-impl Family {
+impl Beacons {
     /// The place of a process's beacon, if it is the child of a managed one, and 0 if it is not. To be found, rather, where
     /// its space is not known yet.
     ///
@@ -188,21 +188,26 @@ impl Family {
             let end = **beacon + BEACON_LEN;
             **beacon != 0 && wiped.any(|one| one.start <= **beacon && end <= one.end)
         };
-        let found = self.beacons.iter().find(is_there);
+        let found = self.places.iter().find(is_there);
         found.copied().ok_or(InjectError::Trace(TraceError::Busy))
+    }
+
+    /// Whether a process is a child that has not said who it is.
+    pub(super) fn are_of(&self, pid: i32) -> bool {
+        self.beacon_of(pid).is_ok_and(|place| place != 0)
     }
 }
 
 impl Supervisor<'_> {
-    fn family(&self) -> Family {
+    pub(super) fn beacons(&self) -> Beacons {
         let has_any = !lock(&self.shared.links).is_empty();
         let claims = lock(&self.shared.claims);
-        let beacons = claims.values();
-        Family {
+        let places = claims
+            .values()
+            .map(|link| link.beacon.load(Ordering::Acquire));
+        Beacons {
             has_any,
-            beacons: beacons
-                .map(|link| link.beacon.load(Ordering::Acquire))
-                .collect(),
+            places: places.collect(),
         }
     }
 
@@ -283,14 +288,14 @@ impl Supervisor<'_> {
             }),
         };
         let shared = self.shared.clone();
-        let family = self.family();
+        let beacons = self.beacons();
         let work = move || {
             let tell = |outcome| {
                 lock(&results).push((pid, outcome));
                 shared.main_bell.ring();
             };
             let process = (pid, pidfd.clone());
-            let started = match inject(process, &image, &request, || family.beacon_of(pid)) {
+            let started = match inject(process, &image, &request, || beacons.beacon_of(pid)) {
                 Ok(Given::Started(started)) => started,
                 Ok(Given::Heard(channel)) => return tell(Outcome::Found(channel)),
                 Err(error) => return tell(Outcome::Failed(error)),
