@@ -1,7 +1,7 @@
 //! `pleat attach` and `pleat detach`: takes up processes that run already, and leaves them again.
 
-use super::set::{around, choose, wait_for};
-use super::{ask, Found, Mute};
+use super::set::{around, choose_or_tell, wait_for};
+use super::Found;
 use crate::args::{AttachArgs, DetachArgs};
 use crate::exit::{Exit, Stop};
 use crate::output::print;
@@ -48,23 +48,9 @@ pub fn detach(raw: &DetachArgs) -> Exit {
 
 fn try_detach(raw: &DetachArgs) -> Result<Exit, Stop> {
     let found = Found::all();
-    let job = choose(&found, &raw.job).inspect_err(|_| {
-        found.silent.iter().for_each(|line| crate::say(line));
-    })?;
+    let job = choose_or_tell(&found, &raw.job)?;
     let title = job.title();
-    match ask(&job.place, job.status.pid, Request::Detach) {
-        Ok(_) => {}
-        Err(Mute::Gone) => return Err(Stop::mistake(format!("{title} has just ended"))),
-        Err(Mute::Refused(why)) => {
-            return Err(Stop::mistake(format!("{title}: {}", super::shown(&why))));
-        }
-        Err(Mute::Silent(why)) => {
-            return Err(Stop::failure(format!(
-                "{title} does not answer: {}",
-                super::shown(&why)
-            )));
-        }
-    }
+    job.order(Request::Detach)?;
     let most = Duration::from_secs(raw.wait.into());
     let ended = wait_for(job, most, |status| !status.detaching)?;
     let Some(status) = ended else {

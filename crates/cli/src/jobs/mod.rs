@@ -18,6 +18,7 @@ pub use rates::{ratio, Rates};
 pub use set::{choose, set, share_around};
 pub use watch::{News, Watch};
 
+use crate::exit::Stop;
 use crate::pager::control::{Detail, Place, Request, Status};
 use pleat_sys::local::{self, Identity};
 use serde::de::DeserializeOwned;
@@ -105,6 +106,19 @@ impl Job {
     /// For messages: `job 4711 (train)`.
     pub fn title(&self) -> String {
         format!("job {} ({})", self.status.pid, shown(&self.status.name))
+    }
+
+    /// What it answers to what it is told to do.
+    ///
+    /// # Errors
+    /// It refuses, does not answer, or has ended.
+    fn order(&self, request: Request) -> Result<Value, Stop> {
+        let title = self.title();
+        ask(&self.place, self.status.pid, request).map_err(|mute| match mute {
+            Mute::Gone => Stop::mistake(format!("{title} has just ended")),
+            Mute::Refused(why) => Stop::mistake(format!("{title}: {}", shown(&why))),
+            Mute::Silent(why) => Stop::failure(format!("{title} does not answer: {}", shown(&why))),
+        })
     }
 
     /// How it stands now; `None` when it has ended.

@@ -1,6 +1,6 @@
 //! `pleat set`: changes the budget of a job that runs, and waits until that is so.
 
-use super::{ask, Found, Job, Mute, Outer};
+use super::{Found, Job, Outer};
 use crate::args::SetArgs;
 use crate::budget::MachineMemory;
 use crate::exit::{Exit, Stop};
@@ -29,20 +29,10 @@ fn try_set(raw: &SetArgs) -> Result<Exit, Stop> {
     let budget = resolve_budget(Some(&raw.memory), &memory, &mut Vec::new())
         .map_err(|error| Stop::mistake(error.to_string()))?;
     let found = Found::all();
-    let job = choose(&found, &raw.job).inspect_err(|_| {
-        // It may be one of these.
-        found.silent.iter().for_each(|line| crate::say(line));
-    })?;
+    let job = choose_or_tell(&found, &raw.job)?;
     check_around(&found, job, budget.bytes)?;
     let title = job.title();
-    let answer = ask(&job.place, job.status.pid, Request::Set(budget.bytes));
-    let answer = answer.map_err(|mute| match mute {
-        Mute::Gone => Stop::mistake(format!("{title} has just ended")),
-        Mute::Refused(why) => Stop::mistake(format!("{title}: {}", super::shown(&why))),
-        Mute::Silent(why) => {
-            Stop::failure(format!("{title} does not answer: {}", super::shown(&why)))
-        }
-    })?;
+    let answer = job.order(Request::Set(budget.bytes))?;
     let before = answer["previous_budget_bytes"].as_u64().unwrap_or(0);
     print(&format!(
         "{title}: budget {} -> {}\n",
@@ -138,6 +128,11 @@ pub fn choose<'a>(found: &'a Found, text: &str) -> Result<&'a Job, Stop> {
             )))
         }
     }
+}
+
+/// The same, or which do not answer: it may be one of these.
+pub(super) fn choose_or_tell<'a>(found: &'a Found, text: &str) -> Result<&'a Job, Stop> {
+    choose(found, text).inspect_err(|_| found.silent.iter().for_each(|line| crate::say(line)))
 }
 
 /// The innermost job in which a process is: its supervisor, or one of the processes that it has taken up, is the process itself, or
