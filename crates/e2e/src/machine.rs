@@ -2,9 +2,10 @@
 //! real disk.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::sys;
@@ -57,6 +58,23 @@ impl Machine {
     /// The pleat binary under test.
     pub fn pleat(&self) -> &Path {
         &self.pleat
+    }
+
+    /// Runs it with these arguments, and waits for its end.
+    pub fn ask<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Output {
+        let output = Command::new(&self.pleat).args(args).output();
+        output.expect("pleat runs")
+    }
+
+    /// How the job of this supervisor stands, by `pleat list`; nothing where it is not listed.
+    pub fn listed(&self, pid: i32) -> Option<serde_json::Value> {
+        let output = self.ask(["list", "--json"]);
+        let (out, err) = (&output.stdout, &output.stderr);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(err));
+        let lines = String::from_utf8_lossy(out);
+        let jobs = lines.lines().map(serde_json::from_str::<serde_json::Value>);
+        jobs.map(|job| job.expect("JSON a line"))
+            .find(|job| job["pid"] == pid)
     }
 
     /// The agent library that belongs to it: beside it, or where it is installed.

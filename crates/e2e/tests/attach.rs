@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
 use pleat_e2e::{eventually, Machine, Megabytes, Running};
-use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
 /// What `waiters` has, and less than that.
@@ -77,33 +76,21 @@ fn attach(machine: &Machine, pid: i32) -> Running {
         .spawn()
 }
 
-fn pleat(machine: &Machine, args: &[&str]) -> Output {
-    let output = Command::new(machine.pleat()).args(args).output();
-    output.expect("pleat runs")
-}
-
-fn listed(machine: &Machine, pid: i32) -> Option<Value> {
-    let lines = pleat(machine, &["list", "--json"]).stdout;
-    let lines = String::from_utf8_lossy(&lines).into_owned();
-    let mut jobs = lines.lines().map(serde_json::from_str::<Value>);
-    jobs.find_map(|job| job.ok().filter(|job| job["pid"] == pid))
-}
-
 /// Waits until pages of the process are away.
 fn expect_away(machine: &Machine, supervisor: &Running) {
     let is_away = || {
-        let job = listed(machine, supervisor.pid());
+        let job = machine.listed(supervisor.pid());
         job.is_some_and(|job| job["pages_away"].as_u64() > Some(1000))
     };
     assert!(
         eventually(Duration::from_secs(60), is_away),
         "{:?}",
-        listed(machine, supervisor.pid())
+        machine.listed(supervisor.pid())
     );
 }
 
 fn detach(machine: &Machine, pid: i32) {
-    let output = pleat(machine, &["detach", &pid.to_string()]);
+    let output = machine.ask(["detach", &pid.to_string()]);
     let (out, err) = (
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr),
@@ -114,13 +101,18 @@ fn detach(machine: &Machine, pid: i32) {
     );
 }
 
+/// Attaches to a process, waits until pages of it are away, and leaves it.
+fn attach_and_leave(machine: &Machine, bare: &Bare) {
+    let supervisor = attach(machine, bare.pid());
+    expect_away(machine, &supervisor);
+    detach(machine, bare.pid());
+    supervisor.wait().expect_success();
+}
+
 /// Starts one, where the kernel tells of forks: without, nothing is attached to.
 fn ready(machine: &Machine, forks: &str) -> Option<Bare> {
     let bare = Bare::start(machine, forks)?;
-    let dry = pleat(
-        machine,
-        &["attach", "--memory", "1K", &bare.pid().to_string()],
-    );
+    let dry = machine.ask(["attach", "--memory", "1K", &bare.pid().to_string()]);
     let why = String::from_utf8_lossy(&dry.stderr).into_owned();
     assert!(why.contains("too small"), "{why}");
     Some(bare)
@@ -139,7 +131,7 @@ fn a_program_that_runs_is_kept_within_a_budget_and_left_as_it_was() {
     let supervisor = attach(&machine, bare.pid());
     expect_away(&machine, &supervisor);
     let is_within = || {
-        let job = listed(&machine, supervisor.pid());
+        let job = machine.listed(supervisor.pid());
         job.is_some_and(|job| job["settled"] == true && job["attached_pids"][0] == bare.pid())
     };
     assert!(eventually(Duration::from_secs(30), is_within));
@@ -148,10 +140,7 @@ fn a_program_that_runs_is_kept_within_a_budget_and_left_as_it_was() {
         "{}",
         bare.resident_bytes()
     );
-    let set = pleat(
-        &machine,
-        &["set", &bare.pid().to_string(), "--memory", "45M"],
-    );
+    let set = machine.ask(["set", &bare.pid().to_string(), "--memory", "45M"]);
     assert!(set.status.success(), "{set:?}");
     detach(&machine, bare.pid());
     let outcome = supervisor.wait();
@@ -177,10 +166,7 @@ fn attached_to_and_left_again_and_again_while_it_forks() {
     };
     let threads = bare.threads();
     for _ in 0..CYCLES {
-        let supervisor = attach(&machine, bare.pid());
-        expect_away(&machine, &supervisor);
-        detach(&machine, bare.pid());
-        supervisor.wait().expect_success();
+        attach_and_leave(&machine, &bare);
         assert_eq!(bare.threads(), threads);
     }
     bare.end();
@@ -196,10 +182,7 @@ fn static_programs_are_attached_to() {
     };
     let bare = Bare::of(&machine, &program.display().to_string(), "4");
     for _ in 0..2 {
-        let supervisor = attach(&machine, bare.pid());
-        expect_away(&machine, &supervisor);
-        detach(&machine, bare.pid());
-        supervisor.wait().expect_success();
+        attach_and_leave(&machine, &bare);
     }
     bare.end();
 }
@@ -217,7 +200,7 @@ fn a_signal_leaves_and_the_end_of_the_processes_ends() {
     // A terminal that is closed changes nothing.
     supervisor.signal(1);
     std::thread::sleep(Duration::from_millis(300));
-    assert!(listed(&machine, supervisor.pid()).is_some());
+    assert!(machine.listed(supervisor.pid()).is_some());
     supervisor.signal(15);
     supervisor.wait().expect_success();
     let supervisor = attach(&machine, bare.pid());
@@ -279,7 +262,7 @@ fn what_cannot_be_attached_to_is_refused_in_one_line() {
         return;
     };
     let refused = |pid: &str, why: &str| {
-        let output = pleat(&machine, &["attach", "--memory", BUDGET, pid]);
+        let output = machine.ask(["attach", "--memory", BUDGET, pid]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(why) && text.lines().count() == 1, "{text}");
@@ -290,12 +273,10 @@ fn what_cannot_be_attached_to_is_refused_in_one_line() {
     expect_away(&machine, &supervisor);
     refused(&bare.pid().to_string(), "already");
     let stays = machine.job("sleep").arg("30").budget(Megabytes(40)).spawn();
-    let output = || pleat(&machine, &["detach", &stays.pid().to_string()]);
-    assert!(eventually(Duration::from_secs(5), || listed(
-        &machine,
-        stays.pid()
-    )
-    .is_some()));
+    let output = || machine.ask(["detach", &stays.pid().to_string()]);
+    assert!(eventually(Duration::from_secs(5), || machine
+        .listed(stays.pid())
+        .is_some()));
     let text = String::from_utf8_lossy(&output().stderr).into_owned();
     assert!(text.contains("stays with the program"), "{text}");
     drop(stays);

@@ -49,11 +49,11 @@ impl<'m> Held<'m> {
 
     /// How it stands; nothing where it is not listed.
     fn listed(&self) -> Option<Value> {
-        listed(self.machine, self.running.pid())
+        self.machine.listed(self.running.pid())
     }
 
     fn set(&self, memory: &str) -> Output {
-        pleat(self.machine, &["set", &self.pid(), "--memory", memory])
+        self.machine.ask(["set", &self.pid(), "--memory", memory])
     }
 
     /// Its end, with all its memory as it was.
@@ -68,11 +68,6 @@ impl<'m> Held<'m> {
         );
         outcome
     }
-}
-
-fn pleat(machine: &Machine, args: &[&str]) -> Output {
-    let output = Command::new(machine.pleat()).args(args).output();
-    output.expect("pleat runs")
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -92,13 +87,6 @@ fn refused(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(2), "{out}\n{err}");
     assert_eq!(err.lines().count(), 1, "{err}");
     err
-}
-
-fn listed(machine: &Machine, pid: i32) -> Option<Value> {
-    let lines = done(&pleat(machine, &["list", "--json"]));
-    let jobs = lines.lines().map(serde_json::from_str::<Value>);
-    jobs.map(|job| job.expect("JSON a line"))
-        .find(|job| job["pid"] == pid)
 }
 
 fn socket(job: &Value) -> PathBuf {
@@ -134,7 +122,7 @@ fn a_budget_goes_down_and_up_while_the_program_checks_its_memory() {
         (Some("to-and-fro"), Some(1))
     );
     assert!(job["used_bytes"].as_u64() > Some(120 << 20), "{job}");
-    let table = done(&pleat(&machine, &["list"]));
+    let table = done(&machine.ask(["list"]));
     let mut lines = table.lines();
     assert!(
         lines.any(|line| line.contains("to-and-fro") && line.contains("250M")),
@@ -142,7 +130,7 @@ fn a_budget_goes_down_and_up_while_the_program_checks_its_memory() {
     );
 
     for (memory, mib) in [("60M", 60), ("200M", 200), ("48M", 48)] {
-        let said = done(&pleat(&machine, &["set", "to-and-fro", "--memory", memory]));
+        let said = done(&machine.ask(["set", "to-and-fro", "--memory", memory]));
         assert!(said.contains(&format!("-> {memory}")), "{said}");
         for _ in 0..20 {
             let job = held.listed().expect("it is listed");
@@ -208,7 +196,7 @@ fn a_firm_limit_comes_down_through_the_page_cache() {
     let job = machine.job("sh").args(["-c", script]).env("HOLD", hold);
     let running = job.budget(Megabytes(300)).pleat_args(["--hard"]).spawn();
     running.wait_for_output("filled");
-    let job = listed(&machine, running.pid()).expect("it is listed");
+    let job = machine.listed(running.pid()).expect("it is listed");
     let Some(group) = group_of(job["program_pid"].as_i64().expect("a number") as i32) else {
         return skip("no job has a memory cgroup v1 of its own here");
     };
@@ -218,7 +206,7 @@ fn a_firm_limit_comes_down_through_the_page_cache() {
         "the page cache is the group's: {before}"
     );
     let pid = running.pid().to_string();
-    done(&pleat(&machine, &["set", &pid, "--memory", "70M"]));
+    done(&machine.ask(["set", &pid, "--memory", "70M"]));
     let limit = number(&group, "memory.limit_in_bytes");
     assert!(limit <= (70 << 20) / 50 * 51, "{limit}");
     fs::write(machine.scratch().join("end"), "").expect("scratch is writable");
@@ -240,11 +228,11 @@ fn a_budget_that_cannot_hold_the_job_is_refused_with_one_that_can() {
     running.wait_for_output("filled");
     // It is known to have no agent after a second.
     let is_known = || {
-        let job = listed(&machine, running.pid()).expect("it is listed");
+        let job = machine.listed(running.pid()).expect("it is listed");
         job["budget_min_bytes"].as_u64() > Some(60 << 20)
     };
     assert!(eventually(Duration::from_secs(5), is_known));
-    let set = |memory: &str| pleat(&machine, &["set", "unmanaged", "--memory", memory]);
+    let set = |memory: &str| machine.ask(["set", "unmanaged", "--memory", memory]);
     for small in ["0", "15M", "lots", "101%"] {
         refused(&set(small));
     }
@@ -266,13 +254,13 @@ fn jobs_are_told_apart_by_process_where_their_names_are_the_same() {
     let (Some(one), Some(other)) = (start(), start()) else {
         return;
     };
-    let why = refused(&pleat(&machine, &["set", "twin", "--memory", "60M"]));
+    let why = refused(&machine.ask(["set", "twin", "--memory", "60M"]));
     assert!(
         why.contains(&one.pid()) && why.contains(&other.pid()),
         "{why}"
     );
     let program = one.listed().expect("it is listed")["program_pid"].to_string();
-    let said = done(&pleat(&machine, &["set", &program, "--memory", "60M"]));
+    let said = done(&machine.ask(["set", &program, "--memory", "60M"]));
     assert!(
         said.contains(&format!("job {} (twin)", one.pid())),
         "{said}"
@@ -281,7 +269,7 @@ fn jobs_are_told_apart_by_process_where_their_names_are_the_same() {
         other.listed().expect("it is listed")["budget_bytes"],
         100 << 20
     );
-    assert!(refused(&pleat(&machine, &["set", "1", "--memory", "60M"])).contains("pleat list"));
+    assert!(refused(&machine.ask(["set", "1", "--memory", "60M"])).contains("pleat list"));
     one.end();
     other.end();
 }
@@ -410,7 +398,7 @@ fn a_socket_that_a_killed_supervisor_left_is_cleaned_away() {
     drop(held);
     assert!(path.exists());
     let is_gone = || {
-        done(&pleat(&machine, &["list"]));
+        done(&machine.ask(["list"]));
         !path.exists()
     };
     assert!(eventually(Duration::from_secs(3), is_gone));
@@ -443,7 +431,11 @@ fn a_job_runs_as_ever_where_no_socket_can_be_made_and_its_program_has_none() {
         (outcome.stdout_text().as_str(), outcome.stderr.as_str()),
         ("there\n", "")
     );
-    let fds = || machine.job("sh").args(["-c", "ls /proc/$$/fd | wc -l"]);
+    let fds = || {
+        machine
+            .job("sh")
+            .args(["-c", "set -- /proc/$$/fd/*; echo $#"])
+    };
     let freely = fds().run().stdout_text();
     let inside = fds().budget(Megabytes(100)).run();
     // Its agent has a connection.
@@ -465,7 +457,7 @@ fn a_job_in_a_job_has_a_share_of_its_budget_and_is_managed_by_its_own_pleat_alon
     let job = job.env("PLEAT", machine.pleat()).env("HOLD", hold);
     let running = job.budget(Megabytes(100)).hard_limit().timeout(60).spawn();
     running.wait_for_output("filled");
-    let lines = done(&pleat(&machine, &["list", "--json"]));
+    let lines = done(&machine.ask(["list", "--json"]));
     let jobs = lines
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
@@ -474,11 +466,11 @@ fn a_job_in_a_job_has_a_share_of_its_budget_and_is_managed_by_its_own_pleat_alon
     assert_eq!(inner["name"], "inner");
     // Counted once: the inner job, and what is small beside it.
     std::thread::sleep(Duration::from_millis(1500));
-    let outer = listed(&machine, running.pid()).expect("it is listed");
+    let outer = machine.listed(running.pid()).expect("it is listed");
     let used = outer["used_bytes"].as_u64().expect("a number") >> 20;
     assert!((40..75).contains(&used), "{used} MiB: {outer}");
     assert_eq!(outer["pages_away"], 0, "the outer one takes nothing");
-    let set = |memory: &str| pleat(&machine, &["set", "inner", "--memory", memory]);
+    let set = |memory: &str| machine.ask(["set", "inner", "--memory", memory]);
     assert!(refused(&set("99M")).contains("is inside"));
     done(&set("40M"));
     fs::write(&file, "").expect("scratch is writable");

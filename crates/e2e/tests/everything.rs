@@ -76,6 +76,12 @@ fn filler(machine: &Machine, compiler: &str, options: &[&str]) -> Option<PathBuf
     machine.compiled_with(compiler, "fill", options)
 }
 
+/// The same with the C library as a library, and in it.
+fn fillers(machine: &Machine) -> Option<[PathBuf; 2]> {
+    let dynamic = filler(machine, "cc", &[])?;
+    Some([dynamic, filler(machine, "cc", &["-static"])?])
+}
+
 #[test]
 fn programs_of_c_of_every_library_and_linkage() {
     let Some(machine) = Machine::ready() else {
@@ -160,10 +166,7 @@ fn programs_that_see_another_environment_root_or_user() {
     let Some(machine) = Machine::ready() else {
         return;
     };
-    let (Some(dynamic), Some(alone)) = (
-        filler(&machine, "cc", &[]),
-        filler(&machine, "cc", &["-static"]),
-    ) else {
+    let Some([dynamic, alone]) = fillers(&machine) else {
         return;
     };
     let root = machine.scratch().join("root");
@@ -303,10 +306,7 @@ fn what_strace_follows() {
     let Some(machine) = Machine::ready() else {
         return;
     };
-    let (Some(dynamic), Some(alone)) = (
-        filler(&machine, "cc", &[]),
-        filler(&machine, "cc", &["-static"]),
-    ) else {
+    let Some([dynamic, alone]) = fillers(&machine) else {
         return;
     };
     if !machine.installed(&["strace"]) {

@@ -21,11 +21,7 @@ fn recorded<'m>(machine: &'m Machine, trace: &Path) -> Job<'m> {
 
 /// Pages and whether they were written, of the references to `PAGES` pages from `first` on.
 fn references(machine: &Machine, trace: &Path, first: u64) -> Vec<(u64, bool)> {
-    let dump = Command::new(machine.pleat())
-        .args(["trace", "dump"])
-        .arg(trace)
-        .output()
-        .expect("pleat is there");
+    let dump = machine.ask(["trace".as_ref(), "dump".as_ref(), trace.as_os_str()]);
     let stderr = String::from_utf8_lossy(&dump.stderr);
     assert!(dump.status.success(), "no trace: {stderr}");
     let text = String::from_utf8(dump.stdout).expect("text");
@@ -91,11 +87,8 @@ fn a_program_that_is_killed_leaves_a_complete_trace() {
         .pleat_args([&trace])
         .run();
     outcome.expect_code(137);
-    let info = Command::new(machine.pleat())
-        .args(["trace", "info", "--json"])
-        .arg(&trace)
-        .output()
-        .expect("pleat is there");
+    let words = ["trace", "info", "--json"].map(AsRef::as_ref);
+    let info = machine.ask(words.into_iter().chain([trace.as_os_str()]));
     let info: serde_json::Value = serde_json::from_slice(&info.stdout).expect("a trace");
     let many = |process: &serde_json::Value| process["pages"].as_u64() >= Some(2048);
     let processes = info["processes"].as_array().expect("a list");
