@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* `pleat_wire::injected::Injected` */
-struct injected { char name[64]; uint64_t name_length, image[2], area, beacon, state, is_to_offer, offer; };
+struct injected { uint64_t mark[2]; char name[64]; uint64_t name_length, image[2], area, beacon, state, is_to_offer, offer; };
 
 enum { BYTES = 3 << 20, PAUSE_US = 1000, KINDS = 11 };
 

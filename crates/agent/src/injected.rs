@@ -15,7 +15,8 @@ use crate::area::{self, Area};
 use crate::{offer, raw, serve, start};
 use core::arch::naked_asm;
 use core::cell::UnsafeCell;
-use pleat_wire::injected::{Injected, NAME_MAX, UNFIT, UNKNOWN, WAITS};
+use core::sync::atomic::{AtomicU64, Ordering};
+use pleat_wire::injected::{Injected, Stage, State, NAME_MAX};
 
 /// A place that the supervisor writes to before this code has a thread.
 #[repr(transparent)]
@@ -49,38 +50,64 @@ pub unsafe extern "C" fn pleat_start() {
     )
 }
 
-/// Says in a process that has loaded the library whether its agent is to be started from outside when memory gets short.
-pub fn set_waiting(is_waiting: bool) {
-    set_state(if is_waiting { WAITS } else { UNKNOWN });
+/// The word of the state, to which the supervisor writes only while a thread of the process stands still.
+fn state() -> &'static AtomicU64 {
+    // SAFETY: it is there for good, and within the process nobody uses it but by this.
+    unsafe { AtomicU64::from_ptr(&raw mut (*pleat_given.0.get()).state) }
 }
 
-/// Says that this library is of no use in its process.
-pub fn set_unfit() {
-    set_state(UNFIT);
+/// This process at a stage.
+fn own(stage: Stage) -> u64 {
+    let pid = raw::process();
+    State { stage, pid }.word()
 }
 
-fn set_state(state: u64) {
-    let place = pleat_given.0.get();
-    // SAFETY: a word of its own, which the supervisor writes only while a thread of the process stands still, and reads.
-    unsafe { (&raw mut (*place).state).write_volatile(state) };
+/// Says in a process that has loaded the library how far that has come.
+pub fn set_stage(stage: Stage) {
+    state().store(own(stage), Ordering::Release);
+}
+
+/// The library begins its work at an exec. `false` where an agent was put into this process before.
+///
+/// SAFETY: an agent is put into a process only if this word, after a thread has come to stand still, is what it was before
+/// (`pleat_sys::inject`), and a new process has no other thread that runs this. So either that has been already, and has changed the word, or
+/// who looks finds that the library works.
+pub fn begin_work() -> bool {
+    go_on_from(
+        State {
+            stage: Stage::Loaded,
+            pid: 0,
+        }
+        .word(),
+    )
+}
+
+/// As [`begin_work`], in a child, where the word is still as its parent had it.
+pub fn begin_work_in_child() -> bool {
+    let found = state().load(Ordering::Acquire);
+    let from_outside = [Stage::Placed, Stage::Unfit].map(own);
+    !from_outside.contains(&found) && go_on_from(found)
+}
+
+/// The library goes to work, unless it was at another stage by now.
+fn go_on_from(found: u64) -> bool {
+    let works = own(Stage::Works);
+    let (changed, kept) = (Ordering::AcqRel, Ordering::Acquire);
+    state()
+        .compare_exchange(found, works, changed, kept)
+        .is_ok()
 }
 
 /// Shows the supervisor what conversation the agent offers; 0: none.
 pub fn set_offer(word: u64) {
     let place = pleat_given.0.get();
-    // SAFETY: as for `set_state`.
+    // SAFETY: a word of its own, which others read.
     unsafe { (&raw mut (*place).offer).write_volatile(word) };
 }
 
-/// Whether it was to be; it is not any more.
+/// Whether an agent was to be put into this process; it is not any more.
 pub fn stop_waiting() -> bool {
-    let place = pleat_given.0.get();
-    // SAFETY: as for `set_state`.
-    let was_waiting = unsafe { (&raw const (*place).state).read_volatile() } == WAITS;
-    if was_waiting {
-        set_waiting(false);
-    }
-    was_waiting
+    go_on_from(own(Stage::Waits))
 }
 
 extern "C" fn begin() -> ! {
@@ -101,7 +128,7 @@ extern "C" fn begin() -> ! {
     area.get_ready(1);
     offer::note_use(given.is_to_offer != 0);
     if !is_copy {
-        set_waiting(false);
+        set_stage(Stage::Works);
         start::run_late(area, false);
     }
     area::note_image(image, image_end);

@@ -11,7 +11,7 @@ use core::sync::atomic::{
 use pleat_wire::message::{Hello, HELLO};
 use syscalls::Sysno;
 
-use pleat_wire::injected::NAME_MAX;
+use pleat_wire::injected::{Stage, NAME_MAX};
 
 /// The abstract socket's name, for forked children. Written once, by the constructor.
 static NAME: [AtomicU8; NAME_MAX] = [const { AtomicU8::new(0) }; NAME_MAX];
@@ -51,18 +51,24 @@ static TOKEN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 static CONSTRUCTOR: extern "C" fn(c_int, *const *const c_char, *const *const c_char) = constructor;
 
 extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const c_char) {
-    // Others pass nothing, so `env` is whatever was in its register.
-    if !symbols::is_gnu() {
-        injected::set_unfit();
+    if !injected::begin_work() {
         return;
     }
+    // Others pass nothing, so `env` is whatever was in its register.
+    if !symbols::is_gnu() || !construct(env) {
+        injected::set_stage(Stage::Unfit);
+    }
+}
+
+/// Whether the library is of use here.
+fn construct(env: *const *const c_char) -> bool {
     // SAFETY: this C library passes the environment to constructors; it ends with a null pointer.
     let name = unsafe { exec::variable(env, pleat_wire::SOCKET_VARIABLE) };
     // SAFETY: as above.
     let preloaded = unsafe { exec::variable(env, "LD_PRELOAD") }.unwrap_or_default();
     let name = name.filter(|_| !is_emulated(preloaded));
     let Some(name) = name.filter(|name| !name.is_empty() && name.len() <= NAME_MAX) else {
-        return;
+        return false;
     };
     // SAFETY: as above.
     let devices = unsafe { exec::variable(env, pleat_wire::DEVICES_VARIABLE) };
@@ -74,7 +80,7 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
     note_name(name);
     // Without its handlers a fork would go unnoticed.
     if !symbols::at_fork(prepare, parent, child) {
-        return;
+        return false;
     }
     threads::protect_current();
     exits::begin();
@@ -89,7 +95,10 @@ extern "C" fn constructor(_: c_int, _: *const *const c_char, env: *const *const 
         // is not used any more.
         unsafe { exec::hide(env.cast_mut().cast()) };
     }
-    begin_now_or_later(0);
+    if !begin_now_or_later(0) {
+        injected::set_stage(Stage::Left);
+    }
+    true
 }
 
 /// Starts the agent, or has it started when memory gets short. The supervisor hears of the process in either case.
@@ -100,7 +109,7 @@ fn begin_now_or_later(forked: u32) -> bool {
     if forked == 0 {
         untie();
     }
-    injected::set_waiting(true);
+    injected::set_stage(Stage::Waits);
     if let Some(socket) = meet() {
         let hello = Hello {
             kind: HELLO,
@@ -117,7 +126,9 @@ fn begin_now_or_later(forked: u32) -> bool {
 
 /// Starts the agent at once: later it could not work.
 pub fn start_now() {
-    connect_and_start(0);
+    if !connect_and_start(0) {
+        injected::set_stage(Stage::Left);
+    }
 }
 
 /// What the supervisor has said in [`pleat_wire::ASK_FROM_VARIABLE`].
@@ -199,6 +210,11 @@ extern "C" fn parent() {
 }
 
 extern "C" fn child() {
+    if !injected::begin_work_in_child() {
+        // Its parent had no agent, and this process was given one before it came here.
+        return;
+    }
+    let is_managed = area::is_managed();
     note_token();
     serve::forget_parent();
     offer::forget_parent();
@@ -206,17 +222,17 @@ extern "C" fn child() {
     THREAD.store(0, Ordering::Release);
     SOCKET.store(NONE, Ordering::Release);
     AREA.store(0, Ordering::Release);
-    let started = match area::is_managed() {
-        true => {
-            injected::set_waiting(false);
-            connect_and_start(1)
-        }
+    let started = match is_managed {
+        true => connect_and_start(1),
         false => begin_now_or_later(1),
     };
+    if !started {
+        injected::set_stage(Stage::Left);
+    }
     // Until the agent is ready nothing of this process can be taken away, and its faults are answered
     // over the budget: the program is not to run before, unless it cannot be ready at all, and the supervisor knows
     // that. If there is no agent, the supervisor is gone, and with it what the parent had away.
-    if area::is_managed() && !(started && serve::await_ready()) {
+    if is_managed && !(started && serve::await_ready()) {
         raw::die(b"pleat: a forked child cannot reach the supervisor; ending the process\n");
     }
     // What the kernel left out of this child is to be looked up while its mappings are as the fork made them.
@@ -316,6 +332,7 @@ fn name(buffer: &mut [u8; NAME_MAX]) -> &[u8] {
 /// The supervisor does not serve this process: it is asked nothing more.
 pub fn forget_agent() {
     THREAD.store(LEFT, Ordering::Release);
+    injected::set_stage(Stage::Left);
 }
 
 /// Whether there is a supervisor that serves this process, or will when memory gets short.
@@ -332,7 +349,7 @@ pub fn forget_unheard() {
     THREAD.store(0, Ordering::Release);
     SOCKET.store(NONE, Ordering::Release);
     AREA.store(0, Ordering::Release);
-    injected::set_waiting(true);
+    injected::set_stage(Stage::Waits);
 }
 
 /// The agent's thread id; 0 while there is none.

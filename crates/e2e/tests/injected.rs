@@ -108,6 +108,53 @@ fn a_program_of_go_with_its_collector_is_managed() {
     outcome.expect_same_output(&native);
 }
 
+/// A debugger maps the files of programs, and any other program may.
+#[test]
+fn a_library_that_is_mapped_as_data_is_not_taken_for_the_agents() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(program) = machine.compiled_with("cc", "reads_library", &[]) else {
+        return;
+    };
+    let job = machine
+        .job(program)
+        .args(["libpleat_agent", FILLED])
+        .budget(BUDGET);
+    let outcome = job.timeout(60).run();
+    assert_managed(&outcome);
+    assert_eq!(outcome.stdout_text(), "ok\n");
+}
+
+/// Memory is short when they are forked, so they get their agents while the C library is at work in them still.
+#[test]
+fn children_that_get_their_agents_before_they_have_come_to_themselves_have_one() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(other) = machine.compiled_with("cc", "fill", &[]) else {
+        return;
+    };
+    let early = ["-shared", "-fPIC", "-pthread"];
+    let Some(early) = machine.compiled_with("cc", "slow_birth", &early) else {
+        return;
+    };
+    let Some(program) = machine.compiled_with("cc", "slow_birth", &["-pthread"]) else {
+        return;
+    };
+    let script =
+        r#""$0" 50 25 & p=$!; sleep 0.5; SLOW_BIRTH=1 "$1" 5 30; r=$?; wait $p && exit $r"#;
+    let job = machine
+        .job("sh")
+        .args(["-c", script])
+        .arg(other)
+        .arg(program);
+    let job = job.env("LD_PRELOAD", early);
+    let outcome = job.budget(BUDGET).hard_limit().timeout(100).run();
+    assert_managed(&outcome);
+    assert_eq!(outcome.stdout_text(), "ok\nok\n");
+}
+
 /// One fills memory beside another that loads the library.
 #[test]
 fn two_programs_of_different_kinds_share_a_budget() {

@@ -24,8 +24,9 @@ pub use memory::{rollup, MinorFaults, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs, PageTable};
 pub use process::{
     command_line, descendants, exe, is_strict, is_thread_of, last_cpu_of_thread, limits, of_users,
-    parent, real_uid, seccomp_filters, shares_numbers, shows_us, sleeps_in, start_time, status,
-    tgid_of_thread, thread_called, CpuTimeReader, LastCpuReader, Limits, Status, ThreadTimes,
+    own_number, parent, real_uid, seccomp_filters, shares_numbers, shows_us, sleeps_in, start_time,
+    status, tgid_of_thread, thread_called, CpuTimeReader, LastCpuReader, Limits, Status,
+    ThreadTimes,
 };
 pub use state::{is_stopped, state, state_letter, status_of_first_but_one, State};
 

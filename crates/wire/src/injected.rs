@@ -19,17 +19,66 @@ pub const AREA_LEN: usize = super::PAGE + AREA_STACK + 2 * super::message::TAKE_
 /// Bytes of the agent's stack, which lies behind the area's first page.
 pub const AREA_STACK: usize = 16 * super::PAGE;
 
-/// The library has its agent, or has not come to itself.
-pub const UNKNOWN: u64 = 0;
-/// The library waits for its agent.
-pub const WAITS: u64 = 1;
-/// The library can do nothing here, in another C library than it was made for.
-pub const UNFIT: u64 = 2;
+/// By what the library's [`Injected`] is known from other memory.
+pub const MARK: [u64; 2] = [0x7a1d_93e5_0c6b_f824, 0x51be_40d7_e29a_8c63];
+
+/// How far a library has come that was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Stage {
+    /// Its constructor has not run.
+    Loaded = 0,
+    /// It waits for its agent.
+    Waits = 1,
+    /// It can do nothing here, nor in children: in another C library than it was made for, or without a supervisor. It is told so,
+    /// too, by whoever puts another agent than its own into its process.
+    Unfit = 2,
+    /// It is at work, or has its agent.
+    Works = 3,
+    /// Its agent was put there from outside.
+    Placed = 4,
+    /// It is of no use in this process any more, for the supervisor does not serve it. In a child it may be.
+    Left = 5,
+}
+
+/// [`Stage`], and whose it is. A child has inherited that of its parent until the library has come to itself there, and nothing is
+/// known of it meanwhile: it may be about to begin anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// How far it has come.
+    pub stage: Stage,
+    /// In the process of this number, as that calls itself.
+    pub pid: i32,
+}
+
+impl State {
+    /// Both in one word.
+    pub fn word(self) -> u64 {
+        self.stage as u64 | u64::from(self.pid as u32) << 32
+    }
+
+    /// From such a word; `None` for anything else.
+    pub fn of_word(word: u64) -> Option<State> {
+        let stage = match word as u32 {
+            0 => Stage::Loaded,
+            1 => Stage::Waits,
+            2 => Stage::Unfit,
+            3 => Stage::Works,
+            4 => Stage::Placed,
+            5 => Stage::Left,
+            _ => return None,
+        };
+        let pid = i32::try_from(word >> 32).ok()?;
+        Some(State { stage, pid })
+    }
+}
 
 /// Where everything is, and how the supervisor is reached.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Injected {
+    /// [`MARK`].
+    pub mark: [u64; 2],
     /// The abstract socket's name.
     pub name: [u8; NAME_MAX],
     /// So many bytes of it count.
@@ -40,7 +89,7 @@ pub struct Injected {
     pub area: u64,
     /// Where the beacon of the process is that this one was forked from, if that was managed; else 0.
     pub beacon: u64,
-    /// What the library says of itself, where it was loaded: [`UNKNOWN`], [`WAITS`] or [`UNFIT`].
+    /// Where the library was loaded: its [`State::word`].
     pub state: u64,
     /// Not 0: the agent is to offer a conversation, and connects only if it cannot.
     pub is_to_offer: u64,
@@ -75,12 +124,13 @@ impl Offer {
 impl Injected {
     /// Nothing.
     pub const NONE: Injected = Injected {
+        mark: MARK,
         name: [0; NAME_MAX],
         name_length: 0,
         image: [0; 2],
         area: 0,
         beacon: 0,
-        state: UNKNOWN,
+        state: 0,
         is_to_offer: 0,
         offer: 0,
     };
@@ -89,6 +139,33 @@ impl Injected {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_state_is_read_as_it_was_written_and_nothing_else_is_one() {
+        let (early, late) = (
+            [Stage::Loaded, Stage::Waits, Stage::Unfit],
+            [Stage::Works, Stage::Placed, Stage::Left],
+        );
+        for (stage, pid) in early
+            .into_iter()
+            .chain(late)
+            .zip([0, 1, 4_194_304, i32::MAX, 7, 8])
+        {
+            let state = State { stage, pid };
+            assert_eq!(State::of_word(state.word()), Some(state));
+        }
+        for word in [6, 1 << 31, u64::MAX, 1 << 63] {
+            assert_eq!(State::of_word(word), None, "{word:x}");
+        }
+        assert_eq!(
+            Injected::NONE.state,
+            State {
+                stage: Stage::Loaded,
+                pid: 0
+            }
+            .word()
+        );
+    }
 
     #[test]
     fn an_offer_is_read_as_it_was_written_and_nothing_else_is_one() {

@@ -73,6 +73,8 @@ enum State {
 struct Patient {
     state: State,
     since: Instant,
+    /// Since when it loads its libraries.
+    loading_since: Option<Instant>,
     is_named: bool,
 }
 
@@ -111,8 +113,16 @@ impl Injections {
         self.patients.entry(pid).or_insert_with(|| Patient {
             state: State::Failed(now),
             since: now,
+            loading_since: None,
             is_named: false,
         })
+    }
+
+    /// For how long a process was found loading its libraries.
+    fn loading(&self, pid: i32, now: Instant) -> Duration {
+        let patient = self.patients.get(&pid);
+        let since = patient.and_then(|patient| patient.loading_since);
+        since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     fn under_way(&self) -> usize {
@@ -277,6 +287,7 @@ impl Supervisor<'_> {
         let request = Request {
             name: self.socket.clone(),
             age,
+            loading: self.injections.loading(pid, now),
             are_forks_reported: self.grant.reports_forks(),
             takes_offers: self.takes_offers,
             is_only_heard: wanted == Wanted::Offer,
@@ -381,10 +392,18 @@ impl Supervisor<'_> {
     fn note_failure(&mut self, pid: i32, error: InjectError, now: Instant) {
         let patient = self.injections.meet(pid, now);
         let is_busy = matches!(error, InjectError::Trace(TraceError::Busy));
-        let is_gone = matches!(
-            error,
-            InjectError::Trace(TraceError::Gone) | InjectError::OffersNothing
-        );
+        // Whoever traces it may do so for a moment only. And a process that loads the library says hello by itself, of
+        // which it may have been kept until now.
+        let is_refused = matches!(error, InjectError::Trace(TraceError::Refused(_)));
+        let may_pass = is_busy || is_refused;
+        let is_loading = matches!(error, InjectError::Loading);
+        let is_gone = is_loading
+            || matches!(
+                error,
+                InjectError::Trace(TraceError::Gone) | InjectError::OffersNothing
+            );
+        let loading_since = patient.loading_since.take().unwrap_or(now);
+        patient.loading_since = is_loading.then_some(loading_since);
         let is_new = now.saturating_duration_since(patient.since) < BUSY_MAX;
         let pause = if is_busy || is_gone {
             BUSY_PAUSE
@@ -403,7 +422,7 @@ impl Supervisor<'_> {
             }
             return;
         }
-        let is_told = !(is_gone || patient.is_named || is_busy && is_new);
+        let is_told = !(is_gone || patient.is_named || may_pass && is_new);
         if is_told {
             patient.is_named = true;
             self.name_unmanaged(pid, "runs unmanaged", &Obstacle::Injection(error));

@@ -121,6 +121,7 @@ fn tell_injection(error: &InjectError) -> String {
                 .into()
         }
         InjectError::OffersNothing => "its agent offers no conversation".into(),
+        InjectError::Loading => "it is loading its libraries".into(),
         InjectError::Declined => "its environment says so (PLEAT_SOCKET)".into(),
         InjectError::Emulated => "it runs programs of its own, as valgrind does".into(),
         InjectError::Step("map memory", error) if error.raw_os_error() == Some(libc::ENOMEM) => {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 /// `AT_RANDOM`: where the kernel has put bytes that it draws at each exec.
 const RANDOM: u64 = 25;
+/// `AT_BASE`: where the kernel has loaded the program's interpreter; 0: it has none.
+const LOADER: u64 = 7;
 
 /// A process between two execs.
 pub struct Identity {
@@ -25,6 +27,16 @@ impl Identity {
     /// Whether its addresses have 32 bits.
     pub fn is_short(&self) -> bool {
         self.drawn.is_short
+    }
+
+    /// Whether the kernel has loaded a program with it that loads its libraries.
+    pub fn has_loader(&self) -> bool {
+        let words = self.drawn.told.chunks_exact(16).map(|pair| {
+            let word = |at: usize| pair[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
+            (word(0), word(8))
+        });
+        let mut loaders = words.filter(|(kind, _)| *kind == LOADER);
+        loaders.any(|(_, address)| address != 0)
     }
 
     /// Whether it executes the same still. Its number is its own as long as it has not ended.

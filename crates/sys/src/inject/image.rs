@@ -24,6 +24,8 @@ pub struct Image {
     places: Vec<(u64, u64)>,
     /// Pages of code, as start and end.
     code: (u64, u64),
+    /// Where these begin in the file.
+    code_offset: u64,
     start: u64,
     given: u64,
     /// Device and inode.
@@ -115,6 +117,11 @@ impl Image {
         (base + self.code.0, base + self.code.1)
     }
 
+    /// Where the pages of code lie from the library's first address on, and in its file.
+    pub fn code_in_file(&self) -> (u64, u64) {
+        (self.code.0, self.code_offset)
+    }
+
     /// The address of the code by which its thread is started.
     pub fn start_at(&self, base: u64) -> u64 {
         base + self.start
@@ -150,6 +157,7 @@ fn load(header: &FileHeader64<Endianness>, endian: Endianness, file: &[u8]) -> i
         span: 0,
         places: Vec::new(),
         code: (0, 0),
+        code_offset: 0,
         start: 0,
         given: 0,
         identity: (0, 0),
@@ -177,6 +185,7 @@ fn load(header: &FileHeader64<Endianness>, endian: Endianness, file: &[u8]) -> i
                 return Err(unfit("code in several places"));
             }
             image.code = (start / PAGE * PAGE, end.next_multiple_of(PAGE));
+            image.code_offset = segment.p_offset(endian) / PAGE * PAGE;
         }
     }
     Ok(image)

@@ -7,6 +7,7 @@
 mod clear_up;
 mod identity;
 mod image;
+mod loaded;
 mod memory;
 pub mod offer;
 mod program;
@@ -22,10 +23,10 @@ use crate::channel::Channel;
 use crate::process::{has_address_limit, hurry, Ahead};
 use crate::procfs;
 use identity::Identity;
-use pleat_wire::injected::{Injected, AREA_LEN, AREA_STACK, NAME_MAX, UNFIT, UNKNOWN, WAITS};
+use loaded::{By, Library};
+use pleat_wire::injected::{Injected, Stage, State, AREA_LEN, AREA_STACK, NAME_MAX};
 use pleat_wire::{PAGE, SOCKET_VARIABLE};
 use std::io;
-use std::mem::offset_of;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,11 +36,6 @@ use tracee::Tracee;
 const GET_TID_ADDRESS: u64 = 40;
 /// How long a process is looked at until one of its threads does something that a stop does not disturb.
 const UNDISTURBED_WAIT: Duration = Duration::from_millis(20);
-/// A library that was loaded is ready for its agent within this time, or will never be.
-const READY_WITHIN: Duration = Duration::from_millis(30);
-/// The child of a managed process has its agent by itself, if it was forked by the C library. What has none after this time was
-/// forked otherwise.
-const FORKED_WITHIN: Duration = Duration::from_secs(5);
 /// A step that fails for want of memory is tried again for so long, and so often. What is given comes in steps of 10 ms.
 const MEMORY_WITHIN: Duration = Duration::from_secs(3);
 const MEMORY_PAUSE: Duration = Duration::from_millis(2);
@@ -68,6 +64,8 @@ pub enum InjectError {
     ForkedPast,
     /// It may fork, and nobody would tell of that.
     ForksUnseen,
+    /// It is loading its libraries, which may have said nothing yet.
+    Loading,
     /// Its environment says that it belongs to another job, or to none.
     Declined,
     /// It runs other programs itself, of whose memory the kernel knows nothing.
@@ -108,6 +106,8 @@ pub struct Request {
     pub name: String,
     /// Since when it is known.
     pub age: Duration,
+    /// For how long it was found loading its libraries.
+    pub loading: Duration,
     /// The kernel tells of forks. Else the children of a process that does not announce them would miss what is away.
     pub are_forks_reported: bool,
     /// Agents that are started are to offer their conversations, for these are taken (see [`offer`]). Else they connect.
@@ -191,21 +191,16 @@ pub fn inject(
         return Err(TraceError::Foreign.into());
     }
     check_environment(pid, &request.name)?;
-    let base = find_base(pid, image);
-    if let Some(offer) = base.and_then(|base| offer::at(pid, image.given_at(base))) {
+    let library = loaded::find(pid, image);
+    if let Some(offer) = library.and_then(|library| offer::at(pid, library.given())) {
         return offer::take((pid, &pidfd), offer).map(Given::Heard);
     }
     if request.is_only_heard {
         return Err(InjectError::OffersNothing);
     }
     let beacon = find_beacon()?;
-    let library = match base {
-        Some(base) => {
-            is_library_waiting(pid, image.given_at(base), beacon, request)?.then_some(base)
-        }
-        None => None,
-    };
-    if library.is_none() && !request.are_forks_reported && !program::is_of_go(pid) {
+    let by = loaded::way(pid, library, beacon, identity.has_loader(), request)?;
+    if matches!(by, By::Copy(_)) && !request.are_forks_reported && !program::is_of_go(pid) {
         return Err(InjectError::ForksUnseen);
     }
     let place = match find_syscall(pid) {
@@ -230,7 +225,13 @@ pub fn inject(
             return Err(if is_same { error } else { TraceError::Gone }.into());
         }
     };
-    if !identity.holds() {
+    // The library runs in one thread while it comes to itself, and in this one only if it is the process's only one.
+    let is_same = |library: Library| library.is_unchanged(pid);
+    let is_as_found = match by {
+        By::Loaded(library) | By::Copy(Some(library)) => is_same(library),
+        By::Copy(None) => loaded::find(pid, image).is_none(),
+    };
+    if !identity.holds() || !is_as_found {
         ahead.end();
         tracee.release()?;
         return Err(TraceError::Gone.into());
@@ -242,9 +243,9 @@ pub fn inject(
         image,
         request,
     };
-    let started = match library {
-        Some(base) => job.start_loaded(base, request).map(|()| (base, None)),
-        None => job.start_copy(request, beacon),
+    let started = match by {
+        By::Loaded(library) => job.start_loaded(library),
+        By::Copy(beside) => job.start_copy(beside, beacon),
     };
     let is_heard = match &started {
         Ok((base, _)) => request.hold((pid, &pidfd), image.given_at(*base)),
@@ -300,44 +301,6 @@ fn check_environment(pid: i32, name: &str) -> Result<(), InjectError> {
         }
     }
     Ok(())
-}
-
-/// Where a process has loaded the library.
-fn find_base(pid: i32, image: &Image) -> Option<u64> {
-    let parts = procfs::mappings_of(pid, image.identity()).unwrap_or_default();
-    let bases = parts
-        .iter()
-        .filter_map(|part| part.mapping.start.checked_sub(part.offset));
-    bases.min()
-}
-
-/// Whether a library that was loaded waits for its agent. `given`: where it says so.
-///
-/// One that does not is of no use where it never will: in another C library, or in a child that was forked past the C library.
-fn is_library_waiting(
-    pid: i32,
-    given: u64,
-    beacon: u64,
-    request: &Request,
-) -> Result<bool, InjectError> {
-    let mut word = [0; 8];
-    let place = given + offset_of!(Injected, state) as u64;
-    let state = memory::read(pid, place, &mut word).map_or(UNKNOWN, |()| u64::from_ne_bytes(word));
-    if state == UNFIT {
-        return Ok(false);
-    }
-    if beacon != 0 {
-        // It reads its token by itself, which is there once: never by a copy, too, however slow it is.
-        return Err(match request.age < FORKED_WITHIN {
-            true => TraceError::Gone.into(),
-            false => InjectError::ForkedPast,
-        });
-    }
-    match state == WAITS {
-        true => Ok(true),
-        false if request.age < READY_WITHIN => Err(TraceError::Busy.into()),
-        false => Ok(false),
-    }
 }
 
 /// The address of a `syscall` instruction in the code that the kernel maps into every process.
@@ -418,31 +381,47 @@ impl Injection<'_> {
         started
     }
 
-    /// By the library that lies at `base`.
-    fn start_loaded(&self, base: u64, request: &Request) -> Result<(), InjectError> {
+    /// The word by which the library is told a stage.
+    fn state(&self, stage: Stage) -> Result<u64, InjectError> {
+        let pid = self.call("be asked", libc::SYS_getpid, [0; 6])? as i32;
+        Ok(State { stage, pid }.word())
+    }
+
+    /// By the library that was loaded; answers as [`Injection::start_copy`].
+    fn start_loaded(&self, library: Library) -> Result<(u64, Option<u64>), InjectError> {
+        let base = library.base;
+        let (placed, waits) = (self.state(Stage::Placed)?, self.state(Stage::Waits)?);
         self.start_in(AREA_LEN as u64, |area| {
             let given = |state| Injected {
                 area,
                 state,
-                is_to_offer: u64::from(request.takes_offers),
+                is_to_offer: u64::from(self.request.takes_offers),
                 ..Injected::NONE
             };
-            self.give(base, &given(UNKNOWN))?;
+            self.give(base, &given(placed))?;
             let started = self.start_thread(base, area);
             if started.is_err() {
-                self.give(base, &given(WAITS))?;
+                self.give(base, &given(waits))?;
             }
-            started
+            started.map(|()| (base, None))
         })
     }
 
-    /// By a copy; answers where that is, and what the kernel clears when the stopped thread ends.
+    /// By a copy; answers where that is, and what the kernel clears when the stopped thread ends. `beside`: the library that
+    /// was loaded, which is told that it is of no use.
     fn start_copy(
         &self,
-        request: &Request,
+        beside: Option<Library>,
         beacon: u64,
     ) -> Result<(u64, Option<u64>), InjectError> {
-        let image = self.image;
+        let (image, request) = (self.image, self.request);
+        if let Some(library) = beside {
+            let given = Injected {
+                state: self.state(Stage::Unfit)?,
+                ..Injected::NONE
+            };
+            self.give(library.base, &given)?;
+        }
         self.start_in(image.span() + AREA_LEN as u64, |base| {
             let area = base + image.span();
             let mut given = Injected {

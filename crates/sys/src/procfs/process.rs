@@ -224,12 +224,8 @@ pub fn is_thread_of(pid: Pid, tid: Pid) -> bool {
 /// numbers of a thread in all of them, the innermost last.
 #[must_use]
 pub fn thread_called(pid: Pid, name: Pid) -> Option<Pid> {
-    let is_called = |tid: &Pid| {
-        let text = fs::read(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-        let own =
-            value(&text, "NSpid").and_then(|names| number(names.rsplit(|&b| b == b'\t').next()?));
-        own == Some(name)
-    };
+    let is_called =
+        |tid: &Pid| called_by_itself(&format!("/proc/{pid}/task/{tid}/status")) == Some(name);
     // Where it is in no other namespace.
     if is_called(&name) {
         return Some(name);
@@ -239,6 +235,18 @@ pub fn thread_called(pid: Pid, name: Pid) -> Option<Pid> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     threads.find(is_called)
+}
+
+/// The number of a process in the PID namespace it is in itself.
+#[must_use]
+pub fn own_number(pid: Pid) -> Option<Pid> {
+    called_by_itself(&format!("/proc/{pid}/status"))
+}
+
+fn called_by_itself(status: &str) -> Option<Pid> {
+    let text = fs::read(status).ok()?;
+    let names = value(&text, "NSpid")?;
+    number(names.rsplit(|&b| b == b'\t').next()?)
 }
 
 /// [`LastCpuReader`] for a single reading: 10 us.
