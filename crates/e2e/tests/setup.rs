@@ -44,6 +44,7 @@ impl Installation {
             (machine.agent(), "lib/pleat/libpleat_agent.so"),
             (built.join("pleat-helper"), "lib/pleat/pleat-helper"),
             (machine.shut_in()?, "bin/shut_in"),
+            (machine.waiters()?, "bin/waiters"),
         ] {
             let to = dir.path().join(to);
             fs::create_dir_all(to.parent()?).expect("it is ours");
@@ -51,7 +52,7 @@ impl Installation {
             open(&to, 0o755);
         }
         fs::create_dir(dir.path().join("swap")).expect("it is ours");
-        open(&dir.path().join("swap"), 0o777);
+        open(&dir.path().join("swap"), 0o1777);
         Some(Installation {
             program: dir.path().join("bin/shut_in"),
             group_id: line.split(':').nth(2)?.to_owned(),
@@ -72,13 +73,17 @@ impl Installation {
 
     /// Runs pleat as nobody, with this group or none.
     fn as_nobody(&self, group: Option<&str>, arguments: &[&str]) -> Output {
+        self.run_as_nobody(group, &self.pleat(), arguments)
+    }
+
+    fn run_as_nobody(&self, group: Option<&str>, program: &Path, arguments: &[&str]) -> Output {
         let mut command = Command::new("setpriv");
         command.args(["--reuid", NOBODY, "--regid", NOBODY, "--inh-caps=-all"]);
         match group {
             Some(id) => command.args(["--groups", id]),
             None => command.arg("--clear-groups"),
         };
-        let command = command.arg(self.pleat()).args(arguments);
+        let command = command.arg(program).args(arguments);
         command
             .current_dir(self.dir.path())
             .output()
@@ -129,6 +134,44 @@ fn who_is_in_the_group_runs_programs_that_fork() {
         "{}",
         text(&doctor)
     );
+}
+
+/// Nobody's program has its memory taken, is left, and finds all of it again.
+const ATTACH: &str = r#"
+bin/waiters 60 4 swap/end >swap/out & program=$!
+while ! grep -q filled swap/out; do sleep 0.1; done
+bin/pleat attach --memory 50M --swap-dir swap $program & pleat=$!
+wait_until() { for i in $(seq 300); do "$@" && return; kill -0 $pleat || return; sleep 0.1; done; echo "never: $*"; }
+is_away() { bin/pleat list --json | grep -Eq '"pages_away": ?[0-9]{4,}'; }
+wait_until is_away
+bin/pleat detach $program
+wait $pleat; echo "attach $?"
+touch swap/end
+wait $program; echo "program $? $(tail -n 1 swap/out)"
+"#;
+
+#[test]
+fn who_is_in_the_group_attaches_to_programs_of_its_own() {
+    let Some(installed) = Installation::make() else {
+        return;
+    };
+    installed.setup(&["--group", GROUP]);
+    let attach = |group| {
+        let arguments = ["120", "sh", "-c", ATTACH];
+        let output = installed.run_as_nobody(group, Path::new("timeout"), &arguments);
+        let _ = fs::remove_file(installed.dir.path().join("swap/end"));
+        let _ = fs::remove_file(installed.dir.path().join("swap/out"));
+        text(&output)
+    };
+    let done = attach(Some(installed.group_id.as_str()));
+    let (went_well, end) = (
+        ": left\nattach 0\nprogram 0 ok\n",
+        "pleat: detached: the processes go on, with all their memory\n",
+    );
+    assert!(done.ends_with(&format!("{went_well}{end}")), "{done}");
+    let refused = attach(None);
+    assert!(refused.contains("sudo usermod -aG users"), "{refused}");
+    assert!(refused.contains("program 0 ok\n"), "{refused}");
 }
 
 #[test]
