@@ -179,7 +179,17 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
                 }
             }
             message::GUARD => guard(&packet.read()),
-            message::KEEP => keep(&packet.read()),
+            message::KEEP => {
+                keep(&packet.read());
+                send(
+                    socket,
+                    &Word {
+                        kind: message::KEPT,
+                        error: 0,
+                    },
+                    &[],
+                );
+            }
             message::FREEZE => done(socket, frozen::freeze()),
             message::REPLACE => {
                 let command: Replace = packet.read();

@@ -62,6 +62,20 @@ impl Cgroup {
             .expect("a number")
     }
 
+    /// Lowers the limit to what is in use and so much more.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn tighten(&self, spare_bytes: u64) -> io::Result<()> {
+        let usage = match self.version {
+            Version::V1 => "memory.usage_in_bytes",
+            Version::V2 => "memory.current",
+        };
+        let used = fs::read_to_string(self.dir.join(usage))?;
+        let used: u64 = used.trim().parse().map_err(io::Error::other)?;
+        self.limit(used + spare_bytes)
+    }
+
     /// Waits a moment for the last processes to go; returns those that did not.
     pub fn left_behind(&self) -> Vec<i32> {
         eventually(Duration::from_secs(3), || self.members().is_empty());

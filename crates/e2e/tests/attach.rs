@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use pleat_e2e::{eventually, Machine, Megabytes, Running};
+use pleat_e2e::{eventually, skip, Cgroup, Machine, Megabytes, Running};
 
 const MIB: u64 = 1 << 20;
 /// What `waiters` has, and less than that.
@@ -84,8 +84,9 @@ fn expect_away(machine: &Machine, supervisor: &Running) {
     };
     assert!(
         eventually(Duration::from_secs(60), is_away),
-        "{:?}",
-        machine.listed(supervisor.pid())
+        "{:?}: {}",
+        machine.listed(supervisor.pid()),
+        supervisor.stderr()
     );
 }
 
@@ -205,6 +206,42 @@ fn a_signal_leaves_and_the_end_of_the_processes_ends() {
     supervisor.wait().expect_success();
     let supervisor = attach(&machine, bare.pid());
     expect_away(&machine, &supervisor);
+    bare.end();
+    supervisor.wait().expect_success();
+}
+
+/// What comes back is charged to its group, in which the kernel would kill it.
+#[test]
+fn who_has_no_room_in_its_memory_cgroup_stays() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(program) = machine.waiters() else {
+        return;
+    };
+    let group = match Cgroup::limited_to(200 * MIB) {
+        Ok(group) => group,
+        Err(why) => return skip(why),
+    };
+    let end = machine.scratch().join("end-in-group");
+    let text = format!(
+        "echo 0 > {} && exec {} {SIZE} 0 {}",
+        group.procs().display(),
+        program.display(),
+        end.display()
+    );
+    let running = machine.job("sh").args(["-c", &text]).timeout(120).spawn();
+    running.wait_for_output("filled");
+    let bare = Bare { running, end };
+    let supervisor = attach(&machine, bare.pid());
+    expect_away(&machine, &supervisor);
+    group.tighten(2 * MIB).expect("more than is in use");
+    let output = machine.ask(["detach", &bare.pid().to_string()]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("their memory cgroup"), "{text}");
+    assert_eq!(group.oom_kills(), 0);
+    // It goes on within its budget.
     bare.end();
     supervisor.wait().expect_success();
 }

@@ -47,6 +47,11 @@ impl CloseLimit {
         if limit.bytes > budget_bytes / 8 * CLOSE_EIGHTHS {
             return None;
         }
+        CloseLimit::open(&limit)
+    }
+
+    /// What tells of that limit; nothing where it cannot be read.
+    pub fn open(limit: &limits::CgroupLimit) -> Option<CloseLimit> {
         let open = |name: &str| File::open(limit.path.join(name));
         let usage = open("memory.usage_in_bytes").or_else(|_| open("memory.current"));
         Some(CloseLimit {
@@ -54,6 +59,12 @@ impl CloseLimit {
             usage: usage.ok()?,
             stat: open("memory.stat").ok()?,
         })
+    }
+
+    /// Bytes that the group may still be charged for, when the kernel has dropped the file pages that it can.
+    pub fn room_bytes(&self) -> Option<u64> {
+        let used = number(&self.usage)?.saturating_sub(file_bytes(&self.stat)?);
+        Some(self.bytes.saturating_sub(used))
     }
 }
 

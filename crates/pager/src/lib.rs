@@ -34,6 +34,7 @@ mod fold;
 mod folds;
 mod headroom;
 mod job;
+mod keeping;
 mod ledger;
 mod link;
 mod load;

@@ -3,6 +3,7 @@
 //! Any thread may call [`kick`] whenever memory may have run short; it never waits.
 
 use crate::ends::{Misuse, Unservable};
+use crate::keeping;
 use crate::profile::{EvictionPart, Stopwatch};
 use crate::shared::{lock, AgentLink, Link, Shared};
 use pleat_sys::ticks::ticks;
@@ -45,7 +46,9 @@ pub fn kick(shared: &Shared) {
     }
     let mut clock = shared.stopwatch();
     let links = lock(&shared.links);
-    let takers: Vec<Taker> = links.iter().filter_map(reserve).collect();
+    let now = shared.machine.now();
+    let takers = links.iter().filter_map(|link| reserve(link, now));
+    let takers: Vec<Taker> = takers.collect();
     let of_takers = takers
         .iter()
         .map(|taker| (taker.link.id, taker.room as u32));
@@ -53,7 +56,6 @@ pub fn kick(shared: &Shared) {
     let holders = shared.holders();
     if !takers.is_empty() || !holders.is_empty() {
         // Who is at work has old pages all the same.
-        let now = shared.machine.now();
         let at_work = links.iter().filter(|link| is_at_work(link, &takers, now));
         limits.extend(at_work.map(|link| (link.id, 0)));
     }
@@ -125,8 +127,13 @@ fn is_at_work(link: &Arc<Link>, takers: &[Taker], now: Instant) -> bool {
 }
 
 /// Claims the right to send a command to an idle space with room in its ring.
-fn reserve(link: &Arc<Link>) -> Option<Taker> {
+fn reserve(link: &Arc<Link>, now: Instant) -> Option<Taker> {
     let mut take = lock(&link.take);
+    if let Some(agent) = take.agent.clone().filter(|_| take.is_keeping()) {
+        drop(take);
+        keeping::send_next(link, &*agent.channel, now);
+        return None;
+    }
     if !take.is_free() || link.ended.load(Ordering::Acquire) {
         return None;
     }

@@ -2,6 +2,7 @@
 //!
 //! No clock and no lock of its own: callers say what time it is.
 
+use crate::keeping::Ranges;
 use crate::link::AgentLink;
 use pleat_types::PageNo;
 use std::time::{Duration, Instant};
@@ -63,6 +64,9 @@ pub struct TakeState {
     held: Option<Instant>,
     /// The process is being left: no command is made any more.
     is_closed: bool,
+    /// What is to be kept and was not sent (`keeping.rs`), and since when what was sent is not answered.
+    kept: Ranges,
+    keeping: Option<Instant>,
 }
 
 impl TakeState {
@@ -103,7 +107,32 @@ impl TakeState {
     /// Whether a command may be made: there is an agent that is at rest, and nothing holds commands back.
     pub fn is_free(&self) -> bool {
         let is_at_rest = matches!(self.command, Command::None) && self.agent.is_some();
-        is_at_rest && !self.is_held() && !self.is_closed
+        is_at_rest && !self.is_held() && !self.is_closed && !self.is_keeping()
+    }
+
+    /// Ranges are to be kept.
+    pub fn add_kept(&mut self, ranges: Ranges) {
+        self.kept.extend(ranges);
+    }
+
+    /// Whether some are, and that is not done.
+    pub fn is_keeping(&self) -> bool {
+        self.keeping.is_some() || !self.kept.is_empty()
+    }
+
+    /// What is to be sent of them: not while a command may wait behind it, or those before are not answered.
+    pub fn next_kept(&mut self, most: usize, now: Instant) -> Option<Ranges> {
+        if self.kept.is_empty() || self.keeping.is_some() || !self.is_quiet() {
+            return None;
+        }
+        self.keeping = Some(now);
+        let rest = self.kept.split_off(self.kept.len().min(most));
+        Some(std::mem::replace(&mut self.kept, rest))
+    }
+
+    /// What was sent is kept. `false`: nothing was.
+    pub fn end_keeping(&mut self) -> bool {
+        self.keeping.take().is_some()
     }
 
     /// Whether no command is under way, nor being made, so that nothing is about to leave.
@@ -176,7 +205,7 @@ impl TakeState {
             return true;
         }
         let sent = self.sent().map(|sent| sent.at);
-        let oldest = sent.into_iter().chain(self.held).min();
+        let oldest = sent.into_iter().chain(self.held).chain(self.keeping).min();
         oldest.is_some_and(|since| now.saturating_duration_since(since) > after)
     }
 }
@@ -206,6 +235,31 @@ mod tests {
             .filter(|&(from, to)| all()[from].may_become(&all()[to]))
             .collect();
         assert_eq!(allowed, [(0, 1), (1, 0), (1, 2), (2, 0), (2, 3), (3, 0)]);
+    }
+
+    #[test]
+    fn what_is_to_be_kept_is_sent_when_no_command_is_under_way_and_none_is_made_until_it_is_answered(
+    ) {
+        let now = Instant::now();
+        let mut take = TakeState::default();
+        assert!(!take.end_keeping(), "nothing was sent");
+        take.command = Command::Reserved;
+        take.add_kept((1..=5).map(|page| (page << 12, 8)).collect());
+        assert_eq!(take.next_kept(3, now), None, "a command is being made");
+        take.send(vec![(PageNo(1), 0)], now, 0);
+        assert_eq!(take.next_kept(3, now), None, "it is under way");
+        take.answered().unwrap();
+        let sent = |take: &mut TakeState| take.next_kept(3, now).map(|ranges| ranges.len());
+        assert_eq!(sent(&mut take), Some(3));
+        assert_eq!(sent(&mut take), None, "the first are not answered");
+        let later = now + Duration::from_secs(9);
+        assert!(
+            take.is_keeping() && !take.is_free() && take.is_overdue(Duration::from_secs(1), later)
+        );
+        assert!(take.end_keeping());
+        assert_eq!(sent(&mut take), Some(2));
+        assert!(take.end_keeping() && !take.is_keeping());
+        assert!(!take.is_overdue(Duration::from_secs(1), later));
     }
 
     #[test]

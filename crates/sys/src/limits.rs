@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use crate::job_group::Version;
+use crate::procfs::Pid;
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -29,7 +30,17 @@ const V1_UNLIMITED_FROM: u64 = 1 << 62;
 pub fn memory_cgroup_limit() -> Option<CgroupLimit> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    least_limit(&memory_groups(&mounts, &groups), |path| {
+    let limits = all_limits(&memory_groups(&mounts, &groups), |path| {
+        fs::read_to_string(path).ok()
+    });
+    least(limits)
+}
+
+/// Every memory limit of the cgroups that another process is in, as far as this one sees them.
+pub fn memory_cgroup_limits_of(pid: Pid) -> Vec<CgroupLimit> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    all_limits(&memory_groups(&mounts, &groups), |path| {
         fs::read_to_string(path).ok()
     })
 }
@@ -144,7 +155,11 @@ fn group_path(cgroup: &str, wanted: impl Fn(&str) -> bool) -> Option<&str> {
     })
 }
 
-fn least_limit(groups: &[Group], read: impl Fn(&Path) -> Option<String>) -> Option<CgroupLimit> {
+fn least(limits: Vec<CgroupLimit>) -> Option<CgroupLimit> {
+    limits.into_iter().min_by_key(|limit| limit.bytes)
+}
+
+fn all_limits(groups: &[Group], read: impl Fn(&Path) -> Option<String>) -> Vec<CgroupLimit> {
     groups
         .iter()
         .flat_map(|group| {
@@ -159,7 +174,7 @@ fn least_limit(groups: &[Group], read: impl Fn(&Path) -> Option<String>) -> Opti
                 path: path.to_owned(),
             })
         })
-        .min_by_key(|limit| limit.bytes)
+        .collect()
 }
 
 /// `None` for "max" and for v1's huge numbers.
@@ -216,7 +231,7 @@ mod tests {
             let file = files.iter().find(|(name, _)| Path::new(name) == path);
             file.map(|(_, text)| (*text).to_owned())
         };
-        least_limit(&memory_groups(mounts, groups), read)
+        least(all_limits(&memory_groups(mounts, groups), read))
             .map(|limit| (limit.bytes, limit.path.to_str().unwrap().to_owned()))
     }
 

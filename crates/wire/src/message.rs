@@ -255,8 +255,11 @@ pub const SHED: u32 = 20;
 /// this status. Has no answer.
 pub const ALONE: u32 = 21;
 
-/// Supervisor to agent: a [`Keep`]. Has no answer.
+/// Supervisor to agent: a [`Keep`]. The answer is [`KEPT`].
 pub const KEEP: u32 = 22;
+
+/// Agent to supervisor, a [`Word`]: what a [`Keep`] says stays, and is there.
+pub const KEPT: u32 = 25;
 
 /// Most ranges in one [`Keep`].
 pub const KEEP_MAX: usize = 32;
@@ -299,7 +302,7 @@ pub struct Shed {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Word {
-    /// [`FREEZE`], [`DONE`], [`THAW`], [`FOLLOWED`], [`ALONE`], [`HEARD`].
+    /// [`FREEZE`], [`DONE`], [`THAW`], [`KEPT`], [`FOLLOWED`], [`ALONE`], [`HEARD`].
     pub kind: u32,
     /// 0, or an errno.
     pub error: i32,

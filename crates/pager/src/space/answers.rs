@@ -3,7 +3,9 @@
 use super::{End, Space};
 use crate::ends::Misuse;
 use crate::folds::FoldJob;
+use crate::keeping;
 use crate::profile::EvictionPart;
+use crate::reclaim;
 use crate::shared::{lock, AgentLink};
 use crate::take::Sent;
 use pleat_codec::PageKind;
@@ -32,14 +34,36 @@ impl Space {
                 let is = |wanted| kind == Some(wanted);
                 let taken = pleat_sys::read_plain::<Taken>(packet);
                 if let Some(taken) = taken.filter(|_| is(message::TAKEN)) {
-                    return self.apply_taken(&taken);
+                    self.apply_taken(&taken)?;
+                    self.send_kept();
+                    return Ok(());
                 }
                 let done = pleat_sys::read_plain::<Word>(packet);
+                if done.is_some() && is(message::KEPT) {
+                    return self.hear_kept();
+                }
                 match done.filter(|_| is(message::DONE)) {
                     Some(done) => self.hear_done(&done),
                     None => Err(self.misused(Misuse::Unknown)),
                 }
             }
+        }
+    }
+
+    /// What must stay stays. Pages may be taken again.
+    fn hear_kept(&mut self) -> Result<(), End> {
+        if !lock(&self.link.take).end_keeping() {
+            return Err(self.misused(Misuse::Unasked));
+        }
+        self.send_kept();
+        reclaim::kick(&self.shared);
+        Ok(())
+    }
+
+    /// Sends what is to stay and could not be sent before.
+    fn send_kept(&self) {
+        if let Some(agent) = &self.agent {
+            keeping::send_next(&self.link, &*agent.channel, self.now());
         }
     }
 

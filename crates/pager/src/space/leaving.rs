@@ -153,7 +153,8 @@ impl Space {
         let is_heard =
             self.events.is_empty() && self.faults.is_empty() && self.newcomers.is_empty();
         let is_done = self.deferred.is_empty() && self.giving_back == GiveBack::Idle;
-        is_heard && is_done && take.is_quiet() && !take.is_held() && self.revoked.is_none()
+        let is_quiet = take.is_quiet() && !take.is_held() && !take.is_keeping();
+        is_heard && is_done && is_quiet && self.revoked.is_none()
     }
 
     /// Gives the address space back to the kernel.

@@ -13,15 +13,12 @@ use crate::shared::{lock, Link};
 use pleat_sys::inject::{self, Image, Remains};
 use pleat_sys::pidfd::has_ended;
 use pleat_sys::{limits, procfs};
-use pleat_types::PAGE_SIZE;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Of the memory that there is, this part, one in so many, is left to others.
-const LEFT_FREE: u64 = 16;
 /// When nothing has come back for so long, there is no memory for it.
 const NO_PROGRESS: Duration = Duration::from_secs(20);
 /// Where children are that have not said who they are is asked so often at most, and takes this part of the time, one in so many.
@@ -114,32 +111,6 @@ impl Supervisor<'_> {
         self.pause_load_control();
         self.lift_budget();
         Ok(())
-    }
-
-    /// Memory of the processes that is away: what is shared since a fork becomes one page in each.
-    fn away_bytes(&self) -> u64 {
-        let links = lock(&self.shared.links).clone();
-        let engine = self.shared.engine();
-        let pages = links.iter().map(|link| engine.space_away_pages(link.id));
-        pages.sum::<u64>() * PAGE_SIZE as u64
-    }
-
-    /// Whether there is memory for all that is away, once what holds it is given back.
-    fn check_room(&self) -> Result<(), String> {
-        let need = self.away_bytes();
-        let counters = self.shared.engine().counters();
-        let held = counters.store_frames_bytes + counters.store_metadata_bytes;
-        let available = limits::mem_available_bytes().map_err(|error| error.to_string())?;
-        let have = available - available / LEFT_FREE + held;
-        match need <= have {
-            true => Ok(()),
-            false => Err(format!(
-                "{} MiB of the processes are away, and the machine has {} MiB for them: they stay in their budget; end others first, or \
-                 raise the budget step by step with `pleat set`",
-                need >> 20,
-                have >> 20
-            )),
-        }
     }
 
     /// Nothing need be taken away any more.

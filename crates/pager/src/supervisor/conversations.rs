@@ -313,7 +313,7 @@ impl Supervisor<'_> {
         self.shared.meters.managed_processes.add(1);
         let slots = self.shared.rings.add(ring);
         let is_injected = self.is_injected(pid);
-        self.keep_control_blocks(pid, &channel);
+        self.keep_control_blocks(pid, &link, &channel);
         announce(&channel, &slots, fork_events);
         let thread = thread_of(pid, name);
         if let Some(thread) = thread {

@@ -11,13 +11,14 @@ use super::preparing::BEACON_LEN;
 use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::Stage;
+use crate::keeping;
+use crate::link::Link;
 use crate::shared::lock;
 use pleat_sys::channel::Channel;
 use pleat_sys::inject::{
     inject, offer, threads, ControlBlocks, Given, Image, InjectError, Request, TraceError,
 };
 use pleat_sys::procfs;
-use pleat_wire::message::{Keep, KEEP, KEEP_MAX};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::Ordering;
@@ -378,11 +379,10 @@ impl Supervisor<'_> {
         if let Some(Stage::Managed(link)) = process.map(|process| &process.stage) {
             // It was faster.
             self.injections.patients.remove(&pid);
-            if let Some(agent) = &lock(&link.take).agent {
-                send_kept(
-                    &mut blocks.into_iter().filter_map(|(_, block)| block),
-                    &*agent.channel,
-                );
+            let agent = lock(&link.take).agent.clone();
+            if let Some(agent) = agent {
+                let blocks = blocks.into_iter().filter_map(|(_, block)| block);
+                keeping::keep(link, &*agent.channel, blocks.collect(), now);
             }
         } else if let Some(patient) = self.injections.patients.get_mut(&pid) {
             patient.state = State::Placed(now, blocks);
@@ -430,7 +430,7 @@ impl Supervisor<'_> {
     }
 
     /// A process is managed now. Tells its agent what must stay in memory of its threads, where nothing in the process does.
-    pub(super) fn keep_control_blocks(&mut self, pid: i32, channel: &Channel) {
+    pub(super) fn keep_control_blocks(&mut self, pid: i32, link: &Link, channel: &Channel) {
         if self.injections.is_unsettled(pid) {
             // They are not known yet.
             return;
@@ -443,10 +443,8 @@ impl Supervisor<'_> {
         if let Some(process) = self.census.processes.get_mut(&pid) {
             process.threads_met = blocks.iter().map(|(tid, _)| *tid).collect();
         }
-        send_kept(
-            &mut blocks.into_iter().filter_map(|(_, block)| block),
-            channel,
-        );
+        let blocks = blocks.into_iter().filter_map(|(_, block)| block);
+        keeping::keep(link, channel, blocks.collect(), Instant::now());
     }
 
     /// The same of threads that have come since.
@@ -460,34 +458,12 @@ impl Supervisor<'_> {
             }
             let threads: HashSet<i32> = threads::of(*pid).into_iter().collect();
             let new = threads.difference(&process.threads_met);
-            let mut blocks = new.filter_map(|tid| threads::control_block(*tid));
-            if let Some(agent) = &lock(&link.take).agent {
-                send_kept(&mut blocks, &*agent.channel);
+            let blocks = new.filter_map(|tid| threads::control_block(*tid));
+            let agent = lock(&link.take).agent.clone();
+            if let Some(agent) = agent {
+                keeping::keep(link, &*agent.channel, blocks.collect(), Instant::now());
             }
             process.threads_met = threads;
         }
-    }
-}
-
-/// Sends what is to be kept, as many ranges in a packet as it has room for. If the process is just ending it is lost, which
-/// is as good.
-fn send_kept(
-    blocks: &mut dyn Iterator<Item = (u64, u64)>,
-    channel: &dyn crate::ports::AgentSocket,
-) {
-    loop {
-        let mut keep = Keep {
-            kind: KEEP,
-            count: 0,
-            ranges: [[0; 2]; KEEP_MAX],
-        };
-        for (range, (address, len)) in keep.ranges.iter_mut().zip(&mut *blocks) {
-            *range = [address, len];
-            keep.count += 1;
-        }
-        if keep.count == 0 {
-            return;
-        }
-        let _ = channel.send(pleat_sys::bytes_of(&keep), None);
     }
 }

@@ -21,6 +21,7 @@ mod memory;
 mod offers;
 mod own_group;
 mod preparing;
+mod room;
 mod trust;
 mod unmanaged;
 pub(crate) mod users;

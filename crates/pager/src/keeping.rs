@@ -1,0 +1,39 @@
+//! What must stay in memory of threads that no library of their process tells of: the agent is told, and has it be there.
+//!
+//! For that it may wait for what is away, and that comes only from the thread that serves its address space. So no command to take
+//! pages may wait behind it in the connection: that thread waits for commands' answers when a fork has happened, and would for 40 s,
+//! and then give the process up (seen when a process was attached to that forked eight times a second on a busy machine).
+
+use crate::link::Link;
+use crate::ports::AgentSocket;
+use crate::shared::lock;
+use pleat_wire::message::{Keep, KEEP, KEEP_MAX};
+use std::time::Instant;
+
+/// Addresses and lengths.
+pub type Ranges = Vec<(u64, u64)>;
+
+/// Sends what waits to be kept, as much as one packet has room for, unless a command or a packet before is not answered. If the
+/// process is just ending it is lost, which is as good.
+pub fn send_next(link: &Link, channel: &dyn AgentSocket, now: Instant) {
+    // Under the lock: a command is sent after it was noted there.
+    let mut take = lock(&link.take);
+    let Some(ranges) = take.next_kept(KEEP_MAX, now) else {
+        return;
+    };
+    let mut keep = Keep {
+        kind: KEEP,
+        count: ranges.len() as u32,
+        ranges: [[0; 2]; KEEP_MAX],
+    };
+    for (place, (address, len)) in keep.ranges.iter_mut().zip(ranges) {
+        *place = [address, len];
+    }
+    let _ = channel.send(pleat_sys::bytes_of(&keep), None);
+}
+
+/// Has these ranges kept, as soon as nothing is in the way.
+pub fn keep(link: &Link, channel: &dyn AgentSocket, ranges: Ranges, now: Instant) {
+    lock(&link.take).add_kept(ranges);
+    send_next(link, channel, now);
+}
