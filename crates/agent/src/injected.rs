@@ -73,13 +73,7 @@ pub fn set_stage(stage: Stage) {
 /// (`pleat_sys::inject`), and a new process has no other thread that runs this. So either that has been already, and has changed the word, or
 /// who looks finds that the library works.
 pub fn begin_work() -> bool {
-    go_on_from(
-        State {
-            stage: Stage::Loaded,
-            pid: 0,
-        }
-        .word(),
-    )
+    go_on_from(Injected::NONE.state)
 }
 
 /// As [`begin_work`], in a child, where the word is still as its parent had it.

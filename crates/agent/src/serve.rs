@@ -181,14 +181,7 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
             message::GUARD => guard(&packet.read()),
             message::KEEP => {
                 keep(&packet.read());
-                send(
-                    socket,
-                    &Word {
-                        kind: message::KEPT,
-                        error: 0,
-                    },
-                    &[],
-                );
+                answer(socket, message::KEPT, Ok(()));
             }
             message::FREEZE => done(socket, frozen::freeze()),
             message::REPLACE => {
@@ -221,8 +214,12 @@ pub fn run(socket: i32, area: Area, hello: &Hello) -> ! {
 }
 
 fn done(socket: i32, result: Result<(), Errno>) {
+    answer(socket, message::DONE, result);
+}
+
+fn answer(socket: i32, kind: u32, result: Result<(), Errno>) {
     let answer = Word {
-        kind: message::DONE,
+        kind,
         error: result.err().unwrap_or(0),
     };
     send(socket, &answer, &[]);

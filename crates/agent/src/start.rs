@@ -95,9 +95,7 @@ fn construct(env: *const *const c_char) -> bool {
         // is not used any more.
         unsafe { exec::hide(env.cast_mut().cast()) };
     }
-    if !begin_now_or_later(0) {
-        injected::set_stage(Stage::Left);
-    }
+    begin_now_or_later(0);
     true
 }
 
@@ -126,9 +124,7 @@ fn begin_now_or_later(forked: u32) -> bool {
 
 /// Starts the agent at once: later it could not work.
 pub fn start_now() {
-    if !connect_and_start(0) {
-        injected::set_stage(Stage::Left);
-    }
+    connect_and_start(0);
 }
 
 /// What the supervisor has said in [`pleat_wire::ASK_FROM_VARIABLE`].
@@ -226,9 +222,6 @@ extern "C" fn child() {
         true => connect_and_start(1),
         false => begin_now_or_later(1),
     };
-    if !started {
-        injected::set_stage(Stage::Left);
-    }
     // Until the agent is ready nothing of this process can be taken away, and its faults are answered
     // over the budget: the program is not to run before, unless it cannot be ready at all, and the supervisor knows
     // that. If there is no agent, the supervisor is gone, and with it what the parent had away.
@@ -281,6 +274,14 @@ pub fn is_of_supervisor(device: u64) -> bool {
 /// Connects and starts the agent thread, or has that offer its conversation. When neither can be after an exec the program runs
 /// unmanaged, which the supervisor notices and reports.
 fn connect_and_start(forked: u32) -> bool {
+    let started = try_to_start(forked);
+    if !started {
+        injected::set_stage(Stage::Left);
+    }
+    started
+}
+
+fn try_to_start(forked: u32) -> bool {
     let socket = match meet() {
         Some(socket) => socket,
         None if may_offer() => NONE,

@@ -120,7 +120,14 @@ impl Family {
 mod tests {
     use super::*;
     use pleat_sys::process::pidfd;
-    use std::process::{Command, Stdio};
+    use std::process::{Child, Command, Stdio};
+
+    /// The number of a child, and its family.
+    fn family_of(child: &Child) -> (i32, Family) {
+        let pid = child.id() as i32;
+        let pidfd = Arc::new(pidfd(pid).unwrap());
+        (pid, Family::of(vec![Root { pid, pidfd }]))
+    }
 
     #[test]
     fn of_a_job_that_was_running_is_what_descends_from_who_was_named() {
@@ -129,12 +136,7 @@ mod tests {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let pid = shell.id() as i32;
-        let root = Root {
-            pid,
-            pidfd: Arc::new(pidfd(pid).unwrap()),
-        };
-        let family = Family::of(vec![root]);
+        let (pid, family) = family_of(&shell);
         let child = loop {
             if let Some(child) = procfs::descendants(pid).first() {
                 break *child;
@@ -163,12 +165,7 @@ mod tests {
             .args(["-c", "sh -c 'sleep 60 & wait' & wait"])
             .spawn()
             .unwrap();
-        let pid = shell.id() as i32;
-        let root = Root {
-            pid,
-            pidfd: Arc::new(pidfd(pid).unwrap()),
-        };
-        let family = Family::of(vec![root]);
+        let (pid, family) = family_of(&shell);
         while procfs::descendants(pid).len() < 2 {
             std::thread::yield_now();
         }

@@ -32,6 +32,14 @@ pub fn send_next(link: &Link, channel: &dyn AgentSocket, now: Instant) {
     let _ = channel.send(pleat_sys::bytes_of(&keep), None);
 }
 
+/// Has the link's agent keep these ranges, if it has one.
+pub fn keep_by_agent(link: &Link, ranges: Ranges, now: Instant) {
+    let agent = lock(&link.take).agent.clone();
+    if let Some(agent) = agent {
+        keep(link, &*agent.channel, ranges, now);
+    }
+}
+
 /// Has these ranges kept, as soon as nothing is in the way.
 pub fn keep(link: &Link, channel: &dyn AgentSocket, ranges: Ranges, now: Instant) {
     lock(&link.take).add_kept(ranges);

@@ -28,18 +28,17 @@ const V1_UNLIMITED_FROM: u64 = 1 << 62;
 /// The least memory limit of the cgroups this process is in; `None` when there is none, or no
 /// cgroup file system to tell.
 pub fn memory_cgroup_limit() -> Option<CgroupLimit> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let limits = all_limits(&memory_groups(&mounts, &groups), |path| {
-        fs::read_to_string(path).ok()
-    });
-    least(limits)
+    least(limits_told_by("/proc/self/cgroup"))
 }
 
 /// Every memory limit of the cgroups that another process is in, as far as this one sees them.
 pub fn memory_cgroup_limits_of(pid: Pid) -> Vec<CgroupLimit> {
+    limits_told_by(&format!("/proc/{pid}/cgroup"))
+}
+
+fn limits_told_by(cgroup: &str) -> Vec<CgroupLimit> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let groups = fs::read_to_string(cgroup).unwrap_or_default();
     all_limits(&memory_groups(&mounts, &groups), |path| {
         fs::read_to_string(path).ok()
     })

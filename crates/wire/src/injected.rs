@@ -41,6 +41,18 @@ pub enum Stage {
     Left = 5,
 }
 
+impl Stage {
+    /// All, each at its number.
+    const ALL: [Stage; 6] = [
+        Stage::Loaded,
+        Stage::Waits,
+        Stage::Unfit,
+        Stage::Works,
+        Stage::Placed,
+        Stage::Left,
+    ];
+}
+
 /// [`Stage`], and whose it is. A child has inherited that of its parent until the library has come to itself there, and nothing is
 /// known of it meanwhile: it may be about to begin anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,15 +71,7 @@ impl State {
 
     /// From such a word; `None` for anything else.
     pub fn of_word(word: u64) -> Option<State> {
-        let stage = match word as u32 {
-            0 => Stage::Loaded,
-            1 => Stage::Waits,
-            2 => Stage::Unfit,
-            3 => Stage::Works,
-            4 => Stage::Placed,
-            5 => Stage::Left,
-            _ => return None,
-        };
+        let stage = *Stage::ALL.get(word as u32 as usize)?;
         let pid = i32::try_from(word >> 32).ok()?;
         Some(State { stage, pid })
     }
@@ -142,15 +146,9 @@ mod tests {
 
     #[test]
     fn a_state_is_read_as_it_was_written_and_nothing_else_is_one() {
-        let (early, late) = (
-            [Stage::Loaded, Stage::Waits, Stage::Unfit],
-            [Stage::Works, Stage::Placed, Stage::Left],
-        );
-        for (stage, pid) in early
-            .into_iter()
-            .chain(late)
-            .zip([0, 1, 4_194_304, i32::MAX, 7, 8])
-        {
+        let pids = [0, 1, 4_194_304, i32::MAX, 7, 8];
+        for (number, (stage, pid)) in Stage::ALL.into_iter().zip(pids).enumerate() {
+            assert_eq!(stage as usize, number);
             let state = State { stage, pid };
             assert_eq!(State::of_word(state.word()), Some(state));
         }

@@ -379,11 +379,8 @@ impl Supervisor<'_> {
         if let Some(Stage::Managed(link)) = process.map(|process| &process.stage) {
             // It was faster.
             self.injections.patients.remove(&pid);
-            let agent = lock(&link.take).agent.clone();
-            if let Some(agent) = agent {
-                let blocks = blocks.into_iter().filter_map(|(_, block)| block);
-                keeping::keep(link, &*agent.channel, blocks.collect(), now);
-            }
+            let blocks = blocks.into_iter().filter_map(|(_, block)| block);
+            keeping::keep_by_agent(link, blocks.collect(), now);
         } else if let Some(patient) = self.injections.patients.get_mut(&pid) {
             patient.state = State::Placed(now, blocks);
         }
@@ -459,10 +456,7 @@ impl Supervisor<'_> {
             let threads: HashSet<i32> = threads::of(*pid).into_iter().collect();
             let new = threads.difference(&process.threads_met);
             let blocks = new.filter_map(|tid| threads::control_block(*tid));
-            let agent = lock(&link.take).agent.clone();
-            if let Some(agent) = agent {
-                keeping::keep(link, &*agent.channel, blocks.collect(), Instant::now());
-            }
+            keeping::keep_by_agent(link, blocks.collect(), Instant::now());
             process.threads_met = threads;
         }
     }

@@ -207,6 +207,7 @@ pub fn inject(
         Err(InjectError::NoVdso) if !identity.holds() => return Err(TraceError::Gone.into()),
         place => place?,
     };
+    let own_number = procfs::own_number(pid).ok_or(TraceError::Gone)?;
     let tid = choose(pid).ok_or(TraceError::Busy)?;
     let own = std::process::id() as i32;
     if procfs::seccomp_filters(tid) > procfs::seccomp_filters(own) || procfs::is_strict(tid) {
@@ -226,9 +227,8 @@ pub fn inject(
         }
     };
     // The library runs in one thread while it comes to itself, and in this one only if it is the process's only one.
-    let is_same = |library: Library| library.is_unchanged(pid);
     let is_as_found = match by {
-        By::Loaded(library) | By::Copy(Some(library)) => is_same(library),
+        By::Loaded(library) | By::Copy(Some(library)) => library.is_unchanged(pid),
         By::Copy(None) => loaded::find(pid, image).is_none(),
     };
     if !identity.holds() || !is_as_found {
@@ -238,6 +238,7 @@ pub fn inject(
     }
     let job = Injection {
         pid,
+        own_number,
         tracee: &tracee,
         place,
         image,
@@ -326,6 +327,8 @@ fn find_syscall(pid: i32) -> Result<u64, InjectError> {
 /// A process with a stopped thread.
 struct Injection<'a> {
     pid: i32,
+    /// As it calls itself.
+    own_number: i32,
     tracee: &'a Tracee,
     place: u64,
     image: &'a Image,
@@ -382,15 +385,15 @@ impl Injection<'_> {
     }
 
     /// The word by which the library is told a stage.
-    fn state(&self, stage: Stage) -> Result<u64, InjectError> {
-        let pid = self.call("be asked", libc::SYS_getpid, [0; 6])? as i32;
-        Ok(State { stage, pid }.word())
+    fn state(&self, stage: Stage) -> u64 {
+        let pid = self.own_number;
+        State { stage, pid }.word()
     }
 
     /// By the library that was loaded; answers as [`Injection::start_copy`].
     fn start_loaded(&self, library: Library) -> Result<(u64, Option<u64>), InjectError> {
         let base = library.base;
-        let (placed, waits) = (self.state(Stage::Placed)?, self.state(Stage::Waits)?);
+        let (placed, waits) = (self.state(Stage::Placed), self.state(Stage::Waits));
         self.start_in(AREA_LEN as u64, |area| {
             let given = |state| Injected {
                 area,
@@ -417,7 +420,7 @@ impl Injection<'_> {
         let (image, request) = (self.image, self.request);
         if let Some(library) = beside {
             let given = Injected {
-                state: self.state(Stage::Unfit)?,
+                state: self.state(Stage::Unfit),
                 ..Injected::NONE
             };
             self.give(library.base, &given)?;
