@@ -16,9 +16,10 @@ pub type Ranges = Vec<(u64, u64)>;
 /// Sends what waits to be kept, as much as one packet has room for, unless a command or a packet before is not answered. If the
 /// process is just ending it is lost, which is as good.
 pub fn send_next(link: &Link, channel: &dyn AgentSocket, now: Instant) {
-    // Under the lock: a command is sent after it was noted there.
-    let mut take = lock(&link.take);
-    let Some(ranges) = take.next_kept(KEEP_MAX, now) else {
+    // Noted there before it is sent, so no command is made meanwhile, and none waits behind it. (The lock is not held over the sending,
+    // as `ports` has it.)
+    let next = lock(&link.take).next_kept(KEEP_MAX, now);
+    let Some(ranges) = next else {
         return;
     };
     let mut keep = Keep {

@@ -47,7 +47,7 @@ pub fn kick(shared: &Shared) {
     let mut clock = shared.stopwatch();
     let links = lock(&shared.links);
     let now = shared.machine.now();
-    let takers = links.iter().filter_map(|link| reserve(link, now));
+    let takers = links.iter().filter_map(reserve);
     let takers: Vec<Taker> = takers.collect();
     let of_takers = takers
         .iter()
@@ -127,13 +127,8 @@ fn is_at_work(link: &Arc<Link>, takers: &[Taker], now: Instant) -> bool {
 }
 
 /// Claims the right to send a command to an idle space with room in its ring.
-fn reserve(link: &Arc<Link>, now: Instant) -> Option<Taker> {
+fn reserve(link: &Arc<Link>) -> Option<Taker> {
     let mut take = lock(&link.take);
-    if let Some(agent) = take.agent.clone().filter(|_| take.is_keeping()) {
-        drop(take);
-        keeping::send_next(link, &*agent.channel, now);
-        return None;
-    }
     if !take.is_free() || link.ended.load(Ordering::Acquire) {
         return None;
     }
@@ -170,7 +165,10 @@ fn send(shared: &Shared, taker: &Taker, pages: &[PageNo], clock: &mut Stopwatch)
     };
     let mut take = lock(&taker.link.take);
     if pages.is_empty() {
-        return take.unreserve();
+        take.unreserve();
+        drop(take);
+        // It may have had to wait for this.
+        return keeping::send_next(&taker.link, &*taker.agent.channel, shared.machine.now());
     }
     let control = taker.agent.slots.ring.control();
     for progress in &control.progress {
