@@ -267,7 +267,7 @@ impl Space {
     /// Looks the page up and fills it; `Some` when that has to wait.
     fn try_answer(&mut self, fault: &Fault) -> Result<Option<Later>, End> {
         self.prints.clear();
-        let urgent = self.never_waits() || fault.is_urgent;
+        let urgent = self.never_waits() || fault.is_urgent || self.is_of_agent(fault);
         if let Some(doorbell) = self.doorbell(fault.page) {
             let later = match doorbell {
                 Doorbell::Fork => self.prepare_fork(fault),
@@ -350,6 +350,13 @@ impl Space {
             self.shared.meters.urgent_faults.add(1);
         }
         result
+    }
+
+    /// Whether the agent itself waits, for what is to stay (`keeping.rs`). It takes nothing meanwhile, so the memory that it
+    /// would wait for may be its own process's, and so may the turn of others who wait for that.
+    fn is_of_agent(&self, fault: &Fault) -> bool {
+        let agent = self.agent.as_ref();
+        agent.is_some_and(|agent| agent.name == fault.thread as i32)
     }
 
     /// Whether it is the turn of other processes. What has been begun for a fault is brought to its end.
