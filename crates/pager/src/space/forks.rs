@@ -142,6 +142,8 @@ impl Space {
         space.newborn = Some(Newborn { maybe_wiped });
         lock(&space.link.take).hold(self.now());
         space.beacon = self.beacon;
+        // What came between the report and the deed is thought to be there in the child, too.
+        space.given_up = self.given_up;
         space.moved_wiped = self.moved_wiped.clone();
         space.origins = self.origins.clone();
         space.views = self.views.clone();
