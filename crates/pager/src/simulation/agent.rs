@@ -1,14 +1,20 @@
 //! A process's agent: it obeys commands as `pleat-agent` does (`agent/src/take.rs`, `serve.rs`), a step at a time.
 
+mod keeping;
+
+pub use keeping::have_some_kept;
+
 use super::kernel::{Event, Follow, Mapping, Page, EAGAIN, EEXIST, EINVAL, ENOENT};
 use super::page::page_of;
-use super::world::{self, note, pause, step, wait_until, with, Hello, Process};
+use super::process::{Hello, Process, Socket};
+use super::program::{Doorbell, Program};
+use super::world::{self, note, pause, step, wait_until, with};
 use super::Trouble;
 use crate::rings::Slots;
-use pleat_sys::{bytes_of, read_plain};
+use pleat_sys::{bytes_of, read_plain, Plain};
 use pleat_types::PAGE_SIZE;
 use pleat_wire::control::{COPIED, FREE, HELD, RETRIED};
-use pleat_wire::message::{self, Take, TakeItem, Taken, DOORBELLS, TAKE_MAX};
+use pleat_wire::message::{self, Keep, Take, TakeItem, Taken, Word, DOORBELLS, TAKE_MAX};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +26,38 @@ const RUN_MAX: usize = 32;
 
 /// Begins a process's agent, which says hello with this token.
 pub fn begin(pid: i32, token: [u64; 2]) {
+    connect(pid);
+    with(|world| world.hellos.push_back(Hello { pid, token }));
+    world::begin("agent", Some(pid), move || Agent::of(pid).serve());
+}
+
+/// Puts an agent into a process from outside, while its program runs: the child of a fork, whose memory the beacon tells, or who
+/// has nobody's.
+pub fn put_in(pid: i32) {
+    let beacon = with(|world| {
+        world.tally.late_agents += 1;
+        world.processes[&pid].beacon
+    });
+    connect(pid);
+    note(|| format!("process {pid} gets an agent"));
+    world::begin("agent", Some(pid), move || {
+        let thread = with(|world| world.processes[&pid].agent);
+        let program = Program::of(pid, thread);
+        let token = beacon.map_or([0; 2], |beacon| program.read_beacon(beacon));
+        with(|world| world.hellos.push_back(Hello { pid, token }));
+        Agent::of(pid).serve();
+    });
+}
+
+fn connect(pid: i32) {
     with(|world| {
         let thread = world.id();
-        world.sockets.push(world::Socket::default());
+        world.sockets.push(Socket::default());
         let socket = world.sockets.len() - 1;
-        let Some(process) = world.processes.get_mut(&pid) else {
-            return;
-        };
-        (process.agent, process.socket) = (thread, socket);
-        world.hellos.push_back(Hello { pid, token });
+        if let Some(process) = world.processes.get_mut(&pid) {
+            (process.agent, process.socket) = (thread, socket);
+        }
     });
-    world::begin("agent", Some(pid), move || Agent::of(pid).serve());
 }
 
 /// Makes the agent's own memory, once it is told to get ready: staging area and, unless a fork left one, beacon.
@@ -39,7 +66,7 @@ pub fn make_area(pid: i32) -> Option<(Page, Page)> {
         let mm = world.mm_of(pid)?;
         let base = 1 << 24;
         let len = TAKE_MAX as u64;
-        let staging = base + u64::from(pid as u32) * 1024;
+        let staging = base + u64::from(world.id() as u32) * 1024;
         let own = Mapping {
             is_kept_from_forks: true,
             ..Mapping::to(staging + len)
@@ -69,7 +96,7 @@ pub fn give_up(mm: usize, start: Page, end: Page) {
     });
     if let Some(event) = event {
         wait_until(move |world| world.kernel.is_heard(mm, event), None);
-        with(|world| world.kernel.conclude(mm));
+        with(|world| world.kernel.conclude(mm, event));
         step();
     }
     with(|world| world.kernel.zap(mm, start, end, true));
@@ -132,23 +159,67 @@ impl Agent {
             let Some(packet) = packet else { continue };
             let kind = packet.first_chunk().map(|kind| u32::from_ne_bytes(*kind));
             match kind {
-                Some(message::FOLLOWED) => with(|world| {
-                    let process = world.processes.get_mut(&pid).expect("it lives");
-                    process.is_lit = true;
-                    self.staging = process.staging;
-                    self.slots = process.slots.clone();
-                }),
+                Some(message::FOLLOWED) => self.begin_work(),
+                Some(message::KEEP) => {
+                    self.keep(&read_plain::<Keep>(&packet).expect("a whole command"));
+                    self.answer(&Word {
+                        kind: message::KEPT,
+                        error: 0,
+                    });
+                }
+                Some(message::LEAVE) => return self.leave(),
                 Some(message::TAKE) => {
                     let command = read_plain::<Take>(&packet).expect("a whole command");
                     let mut answer = self.take(&command);
                     self.lie(&mut answer);
-                    step();
-                    let bytes = bytes_of(&answer).to_vec();
-                    with(|world| world.sockets[socket].to_supervisor.push_back(bytes));
+                    self.answer(&answer);
                 }
                 _ => world::violated(format!("process {pid}: its agent is told {kind:?}")),
             }
         }
+    }
+
+    fn begin_work(&mut self) {
+        let is_late_child = with(|world| {
+            let process = world.processes.get_mut(&self.pid).expect("it lives");
+            process.is_lit = true;
+            self.staging = process.staging;
+            self.slots = process.slots.clone();
+            process.is_injected && process.is_claimed
+        });
+        if is_late_child {
+            // What the kernel left out of this child is to be looked up, while its program runs.
+            let thread = with(|world| world.processes[&self.pid].agent);
+            Program::of(self.pid, thread).ring(Doorbell::Born);
+        }
+    }
+
+    fn answer<T: Plain>(&self, answer: &T) {
+        step();
+        let bytes = bytes_of(answer).to_vec();
+        with(|world| {
+            world.sockets[self.socket].to_supervisor.push_back(bytes);
+        });
+    }
+
+    /// The end of its thread, and before that of what it has mapped, but for what its code is in.
+    fn leave(&self) {
+        let beacon = with(|world| {
+            let process = &world.processes[&self.pid];
+            process.beacon.filter(|_| process.is_injected)
+        });
+        if let Some(start) = beacon {
+            let (mm, end) = (self.mm, start + BEACON_PAGES);
+            let event = with(|world| {
+                let is_followed = world.kernel.is_followed(mm, start, end);
+                world.kernel.unmap(mm, start, end);
+                is_followed.then(|| world.kernel.announce(mm, Event::Unmap { start, end }))
+            });
+            Program::of(self.pid, 0).hear(event);
+        }
+        step();
+        note(|| format!("process {}: its agent ends", self.pid));
+        with(|world| world.sockets[self.socket].is_closed = true);
     }
 
     fn slots(&self) -> &Slots {
@@ -280,6 +351,11 @@ impl Agent {
         if !self.is_current(generation) {
             self.unlock();
             return Moved::Stale;
+        }
+        let count = self.free_of_kept(page, count);
+        if count == 0 {
+            self.unlock();
+            return Moved::Failed(message::UNMOVABLE);
         }
         step();
         let error = with(|world| {

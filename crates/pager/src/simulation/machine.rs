@@ -327,7 +327,9 @@ impl Machine for SimMachine {
         step();
         let pid = with(|world| {
             let mut processes = world.processes.iter();
-            let is_it = |process: &super::world::Process| process.threads.contains(&thread);
+            let is_it = |process: &super::process::Process| {
+                process.threads.contains(&thread) || (thread != 0 && process.agent == thread)
+            };
             processes
                 .find(|(_, process)| is_it(process))
                 .map(|(pid, _)| *pid)

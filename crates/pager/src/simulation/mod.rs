@@ -11,6 +11,8 @@
 //! - no bytes are put in place that are no page's;
 //! - no thread waits for a page for longer than half a minute of virtual time, and the history comes to its end;
 //! - no process is ended that kept to the rules, whatever others do;
+//! - what is to stay in memory does;
+//! - who is left has all its memory, and whoever is to be left is;
 //! - no lock is held where a thread may be left (it would stand still).
 //!
 //! ```text
@@ -21,8 +23,10 @@
 
 mod agent;
 mod kernel;
+mod leaving;
 mod machine;
 mod page;
+mod process;
 mod program;
 mod supervisor;
 mod tests;
@@ -88,13 +92,19 @@ pub enum Trouble {
     Lie,
     /// Moves that are counted wrong, fills that are cut short.
     Kernel,
+    /// Agents are put in from outside while programs run, which announce nothing; their children get theirs late.
+    Attach,
+    /// Some pages are to stay in memory from now on.
+    Keep,
+    /// The processes are left, or are to be and then not; then they are taken on again.
+    Leave,
 }
 
 /// Lines of a log that are shown.
 const LINES: usize = 60;
 
 /// All of it.
-pub const TROUBLES: [Trouble; 13] = [
+pub const TROUBLES: [Trouble; 16] = [
     Trouble::GiveUp,
     Trouble::Unmap,
     Trouble::Move,
@@ -108,6 +118,9 @@ pub const TROUBLES: [Trouble; 13] = [
     Trouble::Kill,
     Trouble::Lie,
     Trouble::Kernel,
+    Trouble::Attach,
+    Trouble::Keep,
+    Trouble::Leave,
 ];
 
 /// A history to be.
@@ -200,6 +213,11 @@ pub struct Tally {
     pub neighbour_pages: u64,
     pub announced_mappings: u64,
     pub ended_processes: u64,
+    pub kept_pages: u64,
+    pub late_agents: u64,
+    pub left_processes: u64,
+    /// Times that processes were to be left and then were not.
+    pub stays: u64,
 }
 
 impl Tally {
@@ -220,6 +238,10 @@ impl Tally {
         self.neighbour_pages += other.neighbour_pages;
         self.announced_mappings += other.announced_mappings;
         self.ended_processes += other.ended_processes;
+        self.kept_pages += other.kept_pages;
+        self.late_agents += other.late_agents;
+        self.left_processes += other.left_processes;
+        self.stays += other.stays;
     }
 }
 

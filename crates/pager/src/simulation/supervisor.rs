@@ -3,15 +3,15 @@
 use super::agent;
 use super::kernel::Page;
 use super::machine::{descriptor_of, SimBell, SimMachine, SimSocket};
+use super::process::{Hello, NO_SOCKET};
 use super::program;
 use super::uffd::SimUffd;
-use super::world::{self, note, pause, step, violated, wait_until, with, Hello};
+use super::world::{self, note, pause, step, violated, wait_until, with};
 use super::{History, Tally, Trouble};
 use crate::fold::Press;
 use crate::link::{AgentLink, Link, STAGING_LEN};
 use crate::ports::Userfault;
 use crate::reclaim;
-use crate::rings::Slots;
 use crate::shared::{lock, Parts, Shared};
 use crate::space::Space;
 use pleat_codec::Choice;
@@ -43,15 +43,21 @@ pub fn begin() {
         let shared = shared.clone();
         world::begin("folder", None, move || fold(&shared));
     }
-    world::begin("supervisor", None, move || Supervisor { shared }.run());
+    let budget_bytes = budget_bytes();
+    world::begin("supervisor", None, move || {
+        let supervisor = Supervisor {
+            shared,
+            budget_bytes,
+        };
+        supervisor.run();
+    });
     let processes = with(|world| world.history.processes);
     for _ in 0..processes {
         program::begin();
     }
 }
 
-fn shared() -> Shared {
-    let preset = preset("pleat").expect("it is there");
+fn budget_bytes() -> u64 {
     let budget_pages = with(|world| {
         let History {
             pages, processes, ..
@@ -59,12 +65,17 @@ fn shared() -> Shared {
         let has = |trouble| u64::from(world.history.has(trouble));
         let children = program::PROCESSES_MORE * pages;
         let pressed = pages * processes + has(Trouble::Fork) * children;
-        // Of a child that was forked past the C library nothing can be taken.
-        let kept = has(Trouble::RawFork) * children;
+        // Of a child that was forked past the C library nothing can be taken, or not before it has an agent.
+        let is_silent = has(Trouble::RawFork).max(has(Trouble::Fork) * has(Trouble::Attach));
         let doorbells = (processes + program::PROCESSES_MORE) * agent::BEACON_PAGES;
-        pressed * BUDGET_PARTS.0 / BUDGET_PARTS.1 + kept + doorbells
+        pressed * BUDGET_PARTS.0 / BUDGET_PARTS.1 + is_silent * children + doorbells
     });
-    let budget_bytes = budget_pages * PAGE_SIZE as u64;
+    budget_pages * PAGE_SIZE as u64
+}
+
+fn shared() -> Shared {
+    let preset = preset("pleat").expect("it is there");
+    let budget_bytes = budget_bytes();
     let settings = Settings {
         budget_bytes,
         reserve_bytes: budget_bytes / 16,
@@ -105,8 +116,9 @@ fn fold(shared: &Arc<Shared>) {
     }
 }
 
-struct Supervisor {
-    shared: Arc<Shared>,
+pub(super) struct Supervisor {
+    pub(super) shared: Arc<Shared>,
+    pub(super) budget_bytes: u64,
 }
 
 impl Supervisor {
@@ -115,7 +127,9 @@ impl Supervisor {
             let time = with(|world| 100 + world.random.below(2000));
             pause(Duration::from_micros(time));
             self.hear_hellos();
+            self.put_in_agents();
             self.manage_some();
+            self.look_after_leaving();
             self.measure();
             self.cause_trouble();
             self.look_for_news();
@@ -125,7 +139,7 @@ impl Supervisor {
             violated(format!("pages are left when all is over: {counters:?}"));
         }
         with(|world| {
-            let refused = world.tally.refused;
+            let seen = world.tally;
             let meters = self.shared.meters.read();
             world.tally = Tally {
                 steps: 0,
@@ -140,12 +154,16 @@ impl Supervisor {
                     meters.deferred_wait,
                     meters.deferred_memory,
                 ],
-                refused,
+                refused: seen.refused,
                 revoked_commands: meters.revoked_commands,
                 helped_faults: meters.helped_faults,
                 neighbour_pages: meters.neighbour_pages,
                 announced_mappings: meters.announced_mappings,
                 ended_processes: meters.ended_processes,
+                kept_pages: seen.kept_pages,
+                late_agents: seen.late_agents,
+                left_processes: seen.left_processes,
+                stays: seen.stays,
             };
         });
         self.shared.over.store(true, Ordering::Release);
@@ -188,14 +206,14 @@ impl Supervisor {
                 !process.is_ended
                     && !process.is_managed
                     && process.beacon.is_none()
-                    && process.socket != usize::MAX
+                    && process.socket != NO_SOCKET
             };
             let all: Vec<i32> = world.processes.keys().copied().collect();
             let ready = all.into_iter().filter(|pid| ready(world, pid));
             ready.collect()
         });
         for pid in ready {
-            if with(|world| world.random.one_in(8)) {
+            if with(|world| !world.is_leaving && world.random.one_in(8)) {
                 self.manage(pid, None);
             }
         }
@@ -215,6 +233,7 @@ impl Supervisor {
         let mm = with(|world| {
             let process = world.processes.get_mut(&pid)?;
             process.is_managed = true;
+            process.is_claimed = claimed.is_some();
             Some(process.mm)
         });
         let Some(mm) = mm else { return };
@@ -225,7 +244,7 @@ impl Supervisor {
                 link
             }
             None => {
-                let uffd = SimUffd(mm);
+                let uffd = SimUffd::of(mm);
                 let beacon_len = agent::BEACON_PAGES * PAGE_SIZE as u64;
                 let is_refused = uffd.register_read_only(at(staging), STAGING_LEN).is_err()
                     || uffd.register_read_only(at(beacon), beacon_len).is_err();
@@ -244,13 +263,23 @@ impl Supervisor {
             .control()
             .followed
             .store(FOLLOWED_WITH_FORKS, Ordering::Release);
-        let (socket, name) = with(|world| {
+        let agent = with(|world| {
             let process = world.processes.get_mut(&pid).expect("it was there");
             process.slots = Some(slots.clone());
             agent::publish(process);
-            (process.socket, process.agent)
+            AgentLink {
+                is_injected: process.is_injected,
+                channel: Arc::new(SimSocket(process.socket)),
+                slots,
+                name: process.agent,
+                thread: Some(process.agent),
+                own: [(at(staging), at(staging) + STAGING_LEN), (0, 0)],
+                fork_events: true,
+                beacon: PageNo(beacon),
+                staging: at(staging),
+            }
         });
-        self.join(&link, pid, socket, slots, (name, staging, beacon));
+        join(&link, pid, agent);
     }
 
     fn start_space(&self, pid: i32, uffd: SimUffd) -> Arc<Link> {
@@ -261,41 +290,6 @@ impl Supervisor {
         let link = Arc::new(Link::new(id, process, Arc::new(uffd), bell, machine));
         Space::new(self.shared.clone(), link.clone(), RUN_MAX, BTreeMap::new()).start();
         link
-    }
-
-    fn join(
-        &self,
-        link: &Link,
-        pid: i32,
-        socket: usize,
-        slots: Arc<Slots>,
-        (name, staging, beacon): (i32, Page, Page),
-    ) {
-        let followed = Word {
-            kind: FOLLOWED,
-            error: 0,
-        };
-        let channel = Arc::new(SimSocket(socket));
-        let _ = crate::ports::AgentSocket::send(&*channel, pleat_sys::bytes_of(&followed), None);
-        let agent = AgentLink {
-            is_injected: false,
-            channel,
-            slots,
-            name,
-            thread: Some(name),
-            own: [(at(staging), at(staging) + STAGING_LEN), (0, 0)],
-            fork_events: true,
-            beacon: PageNo(beacon),
-            staging: at(staging),
-        };
-        lock(&link.mail).agent = Some(agent);
-        link.rescan();
-        note(|| format!("process {pid} is managed"));
-        with(|world| {
-            if let Some(process) = world.processes.get_mut(&pid) {
-                process.is_ready = true;
-            }
-        });
     }
 
     /// Children of forks say whose memory they have.
@@ -350,6 +344,7 @@ impl Supervisor {
             if with(|world| world.is_time_for(Trouble::Fork, 50)) {
                 link.protect();
             }
+            agent::have_some_kept(&link);
         }
     }
 
@@ -366,7 +361,7 @@ impl Supervisor {
             let may_be = with(|world| match named {
                 Some(pid) => world.processes.get(&pid).is_none_or(|one| one.is_tainted),
                 // A child that was forked past the C library, or by one that lies.
-                None => [Trouble::RawFork, Trouble::Lie]
+                None => [Trouble::RawFork, Trouble::Attach, Trouble::Lie]
                     .iter()
                     .any(|one| world.history.has(*one)),
             });
@@ -375,6 +370,23 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// The agent is told that it is followed, and its space of the agent.
+fn join(link: &Link, pid: i32, agent: AgentLink) {
+    let followed = Word {
+        kind: FOLLOWED,
+        error: 0,
+    };
+    let _ = agent.channel.send(pleat_sys::bytes_of(&followed), None);
+    lock(&link.mail).agent = Some(agent);
+    link.rescan();
+    note(|| format!("process {pid} is managed"));
+    with(|world| {
+        if let Some(process) = world.processes.get_mut(&pid) {
+            process.is_ready = true;
+        }
+    });
 }
 
 const fn at(page: Page) -> u64 {

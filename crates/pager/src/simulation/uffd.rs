@@ -1,9 +1,10 @@
 //! A simulated userfaultfd, as the pager sees it.
 
 use super::kernel::{self, Event, Follow, Mm, Page};
+use super::leaving;
 use super::machine::{address_of, error, page_at, UFFDS};
 use super::page::number_of;
-use super::world::{note, step, violated, with};
+use super::world::{note, step, violated, with, World};
 use super::Trouble;
 use crate::ports::Userfault;
 use pleat_sys::uffd::{FillError, BATCH};
@@ -11,6 +12,7 @@ use pleat_types::PAGE_SIZE;
 use pleat_wire::uffd::{Message, PAGEFAULT_FLAG_WP, PAGEFAULT_FLAG_WRITE};
 use std::io;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 fn fill_error(errno: i32) -> FillError {
@@ -23,17 +25,39 @@ fn fill_error(errno: i32) -> FillError {
     }
 }
 
-/// A userfaultfd.
-pub struct SimUffd(pub Mm);
+/// A userfaultfd, which is dead when it is closed, whatever becomes of the address space.
+pub struct SimUffd {
+    mm: Mm,
+    is_closed: AtomicBool,
+}
 
 impl SimUffd {
+    pub fn of(mm: Mm) -> SimUffd {
+        SimUffd {
+            mm,
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Does it, unless this is closed.
+    fn ask<T>(&self, ask: impl FnOnce(&mut World) -> Result<T, i32>) -> Result<T, i32> {
+        match self.is_closed() {
+            true => Err(kernel::ESRCH),
+            false => with(ask),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
     fn range(start: u64, len: u64) -> (Page, Page) {
         (page_at(start), page_at(start + len))
     }
 
     fn fill(&self, address: u64, bytes: &[u8], wakes: bool) -> Result<u64, FillError> {
         step();
-        let (mm, start) = (self.0, page_at(address));
+        let (mm, start) = (self.mm, page_at(address));
         let mut contents = Vec::new();
         for bytes in bytes.chunks(PAGE_SIZE) {
             contents.push(match with(|world| world.own_page(mm, start)) {
@@ -57,7 +81,7 @@ impl SimUffd {
                 },
             });
         }
-        let filled = with(|world| {
+        let filled = self.ask(|world| {
             let most = match world.is_time_for(Trouble::Kernel, 8) {
                 true => world.random.below(contents.len() as u64) as usize,
                 false => contents.len(),
@@ -74,15 +98,15 @@ impl SimUffd {
 
     fn follow(&self, start: u64, len: u64, follow: Follow) -> io::Result<()> {
         step();
-        let done = with(|world| {
+        let done = self.ask(|world| {
             world
                 .kernel
-                .register(self.0, SimUffd::range(start, len), follow)
+                .register(self.mm, SimUffd::range(start, len), follow)
         });
         note(|| {
             format!(
                 "mm {}: register {:#x}+{} {follow:?}: {done:?}",
-                self.0,
+                self.mm,
                 page_at(start),
                 page_at(len)
             )
@@ -93,12 +117,13 @@ impl SimUffd {
 
 impl Userfault for SimUffd {
     fn descriptor(&self) -> RawFd {
-        UFFDS + self.0 as RawFd
+        UFFDS + self.mm as RawFd
     }
 
     fn read(&self, out: &mut Vec<Message>) -> io::Result<()> {
         step();
-        let (faults, events) = with(|world| world.kernel.read(self.0, BATCH));
+        let read = self.ask(|world| Ok(world.kernel.read(self.mm, BATCH)));
+        let (faults, events) = read.unwrap_or_default();
         for fault in faults {
             let flag = |is_set, flag| if is_set { flag } else { 0 };
             out.push(Message::Fault {
@@ -109,7 +134,7 @@ impl Userfault for SimUffd {
             });
         }
         for event in events {
-            note(|| format!("mm {}: reads {event:x?}", self.0));
+            note(|| format!("mm {}: reads {event:x?}", self.mm));
             let of = |page| address_of(page);
             out.push(match event {
                 Event::Remove { start, end } => Message::Remove {
@@ -134,7 +159,7 @@ impl Userfault for SimUffd {
     }
 
     fn child(&self, descriptor: i32) -> Arc<dyn Userfault> {
-        Arc::new(SimUffd(descriptor as Mm))
+        Arc::new(SimUffd::of(descriptor as Mm))
     }
 
     fn copy(&self, address: u64, bytes: &[u8]) -> Result<u64, FillError> {
@@ -151,16 +176,16 @@ impl Userfault for SimUffd {
 
     fn protect(&self, start: u64, len: u64, protect: bool) -> Result<(), FillError> {
         step();
-        let done = with(|world| {
+        let done = self.ask(|world| {
             let (start, end) = SimUffd::range(start, len);
-            let done = world.kernel.protect(self.0, (start, end), protect);
+            let done = world.kernel.protect(self.mm, (start, end), protect);
             if !protect && done.is_ok() {
-                world.kernel.wake(self.0, start, end);
+                world.kernel.wake(self.mm, start, end);
             }
             world.note(|| {
                 format!(
                     "mm {}: protect {start:#x}..{end:#x} {protect}: {done:?}",
-                    self.0
+                    self.mm
                 )
             });
             done
@@ -171,14 +196,17 @@ impl Userfault for SimUffd {
     fn check_private(&self, address: u64) -> Result<(), FillError> {
         step();
         let page = page_at(address);
-        let done = with(|world| world.kernel.protect(self.0, (page, page + 1), false));
+        let done = self.ask(|world| world.kernel.protect(self.mm, (page, page + 1), false));
         done.map_err(fill_error)
     }
 
     fn wake(&self, start: u64, len: u64) {
         step();
         let (start, end) = SimUffd::range(start, len);
-        with(|world| world.kernel.wake(self.0, start, end));
+        let _ = self.ask(|world| {
+            world.kernel.wake(self.mm, start, end);
+            Ok(())
+        });
     }
 
     fn register(&self, start: u64, len: u64) -> io::Result<()> {
@@ -190,23 +218,26 @@ impl Userfault for SimUffd {
     }
 
     fn unregister(&self, start: u64, len: u64) -> io::Result<()> {
-        let done = self.follow(start, len, Follow::No);
+        self.follow(start, len, Follow::No)?;
         let (start, end) = SimUffd::range(start, len);
-        with(|world| world.kernel.wake(self.0, start, end));
-        done
+        with(|world| world.kernel.wake(self.mm, start, end));
+        Ok(())
     }
 
     fn is_dead(&self) -> bool {
         step();
-        with(|world| world.kernel.spaces[self.0].is_dead)
+        self.is_closed() || with(|world| world.kernel.spaces[self.mm].is_dead)
     }
 
     fn is_event_pending(&self) -> bool {
         step();
-        with(|world| world.kernel.spaces[self.0].changing > 0)
+        with(|world| !self.is_closed() && !world.kernel.spaces[self.mm].changing.is_empty())
     }
 
     fn close(&self) {
-        unreachable!("no process is left here")
+        step();
+        if !self.is_closed.swap(true, Ordering::AcqRel) {
+            leaving::close(self.mm);
+        }
     }
 }

@@ -1,14 +1,13 @@
 //! Who is there, who runs next, and what time it is.
 
-use super::kernel::{Event, Kernel, Mm, Page, Thread};
+use super::kernel::{Event, Kernel, Mm, Page};
+use super::process::{Hello, Process, Socket};
 use super::{supervisor, History, Random, Tally, Trouble, Violation};
-use crate::rings::Slots;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{catch_unwind, AssertUnwindSafe};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What a step takes.
@@ -40,51 +39,6 @@ pub struct Task {
     wait: Option<Wait>,
 }
 
-/// A process.
-#[derive(Default)]
-pub struct Process {
-    pub mm: Mm,
-    /// By this it is told apart: the supervisor's descriptor for it.
-    pub descriptor: Option<Arc<OwnedFd>>,
-    pub threads: BTreeSet<Thread>,
-    pub agent: Thread,
-    /// Where the agent's own memory is, once it is ready; a fork leaves the beacon.
-    pub staging: Page,
-    pub beacon: Option<Page>,
-    /// It may ring: the supervisor follows it.
-    pub is_lit: bool,
-    /// Doorbells touched so far, by kind.
-    pub touched: [u64; pleat_wire::message::DOORBELL_KINDS],
-    /// Ranges that forks wipe, at some time.
-    pub wiped: Vec<(Page, Page)>,
-    pub has_guards: bool,
-    pub slots: Option<Arc<Slots>>,
-    pub socket: usize,
-    /// The supervisor has managed it.
-    pub is_managed: bool,
-    /// It was told that its agent is ready.
-    pub is_ready: bool,
-    pub is_asleep: bool,
-    pub is_stopped: bool,
-    pub is_ended: bool,
-    /// Nobody answers for its memory: it lies, or was forked by one that does.
-    pub is_tainted: bool,
-}
-
-/// A connection between supervisor and agent.
-#[derive(Default)]
-pub struct Socket {
-    pub to_agent: VecDeque<Vec<u8>>,
-    pub to_supervisor: VecDeque<Vec<u8>>,
-    pub is_closed: bool,
-}
-
-/// What an agent says first.
-pub struct Hello {
-    pub pid: i32,
-    pub token: [u64; 2],
-}
-
 /// All there is.
 pub struct World {
     pub history: History,
@@ -103,6 +57,10 @@ pub struct World {
     pub guarded: Vec<BTreeSet<Page>>,
     /// Pages that are just being given up: they hold that, or zeros.
     pub doubtful: Vec<BTreeMap<Page, u32>>,
+    /// Pages that must be there, for the kernel writes to them when a thread ends.
+    pub kept: Vec<BTreeSet<Page>>,
+    /// All that is away is to come back, and the processes are left.
+    pub is_leaving: bool,
     /// Tokens put into beacons.
     pub tokens: BTreeMap<Mm, [u64; 2]>,
     /// Address spaces of children that do not run yet, by parent.
@@ -219,6 +177,8 @@ impl World {
             truth: Vec::new(),
             guarded: Vec::new(),
             doubtful: Vec::new(),
+            kept: Vec::new(),
+            is_leaving: false,
             tokens: BTreeMap::new(),
             unborn: Vec::new(),
             dying: Vec::new(),
@@ -281,6 +241,7 @@ impl World {
             .resize_with(self.truth.len().max(mm + 1), BTreeMap::new);
         self.doubtful.resize_with(self.truth.len(), BTreeMap::new);
         self.guarded.resize_with(self.truth.len(), BTreeSet::new);
+        self.kept.resize_with(self.truth.len(), BTreeSet::new);
     }
 
     /// What a thread has read, or written over, must be what was written last.
@@ -319,7 +280,7 @@ impl World {
         self.note(|| format!("process {pid} (mm {mm}) is killed"));
         let space = &mut self.kernel.spaces[mm];
         space.waiters.clear();
-        space.changing = 0;
+        space.changing.clear();
         for (_, event) in std::mem::take(&mut space.events) {
             if let Event::Fork { child } = event {
                 self.kernel.die(child);

@@ -18,7 +18,7 @@
 
 mod userfault;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Errors, as errno has them.
 pub use libc::{EAGAIN, EBUSY, EEXIST, EFAULT, EINVAL, ENOENT, ESRCH};
@@ -123,8 +123,8 @@ pub struct Space {
     pub table: BTreeMap<Page, Entry>,
     pub waiters: Vec<Waiter>,
     pub events: VecDeque<(u64, Event)>,
-    /// Changes under way.
-    pub changing: u32,
+    /// Changes under way, by the names of their events.
+    pub changing: BTreeSet<u64>,
     pub is_dead: bool,
 }
 
@@ -317,7 +317,7 @@ impl Kernel {
     pub fn announce(&mut self, mm: Mm, event: Event) -> u64 {
         self.events += 1;
         let space = &mut self.spaces[mm];
-        space.changing += 1;
+        space.changing.insert(self.events);
         space.events.push_back((self.events, event));
         self.events
     }
@@ -329,8 +329,8 @@ impl Kernel {
     }
 
     /// The thread that made the change goes on.
-    pub fn conclude(&mut self, mm: Mm) {
-        self.spaces[mm].changing = self.spaces[mm].changing.saturating_sub(1);
+    pub fn conclude(&mut self, mm: Mm, event: u64) {
+        self.spaces[mm].changing.remove(&event);
     }
 
     /// Whether any mapping of a range is followed.

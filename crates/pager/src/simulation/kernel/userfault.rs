@@ -7,7 +7,7 @@ impl Kernel {
     fn check(&self, mm: Mm) -> Result<(), i32> {
         match &self.spaces[mm] {
             space if space.is_dead => Err(ESRCH),
-            space if space.changing > 0 => Err(EAGAIN),
+            space if !space.changing.is_empty() => Err(EAGAIN),
             _ => Ok(()),
         }
     }
@@ -98,6 +98,27 @@ impl Kernel {
             }
         }
         Ok(())
+    }
+
+    /// The userfaultfd is closed by all who have it: nothing is followed any more, nor protected, and who waits goes on, also
+    /// for an event to be read. The child of a fork whose event was not is followed by nobody either.
+    pub fn close(&mut self, mm: Mm) {
+        let space = &mut self.spaces[mm];
+        space.waiters.clear();
+        space.changing.clear();
+        for mapping in space.mappings.values_mut() {
+            mapping.follow = Follow::No;
+        }
+        for entry in space.table.values_mut() {
+            if let Entry::Page { is_protected, .. } | Entry::Zero { is_protected } = entry {
+                *is_protected = false;
+            }
+        }
+        for (_, event) in std::mem::take(&mut space.events) {
+            if let Event::Fork { child } = event {
+                self.close(child);
+            }
+        }
     }
 
     /// Follows the mappings of a range, or ends that.

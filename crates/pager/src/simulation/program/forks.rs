@@ -1,7 +1,9 @@
 //! Forks, and what programs say about them.
 
 use super::super::kernel::{Event, Page};
-use super::super::world::{note, step, violated, wait_until, with, Process};
+use super::super::process::{Process, NO_SOCKET};
+use super::super::world::{note, step, violated, wait_until, with};
+use super::super::Trouble;
 use super::{agent, begin_thread, living, Doorbell, Program, FORKS_MAX, PATIENCE, PROCESSES_MORE};
 
 impl Program {
@@ -10,7 +12,10 @@ impl Program {
             let (start, _) = world.some_range(self.mm)?;
             // Whole mappings, for the same reason as in `unmap`.
             let (start, mapping) = world.kernel.mapping(self.mm, start)?;
-            Some((start, mapping.end, world.random.one_in(2)))
+            // Where nobody tells of it, what was wiped before and is not any more is missed (`space/newborn.rs`).
+            let may_wipe = !world.history.has(Trouble::Attach);
+            let wipes = world.random.one_in(2) && may_wipe;
+            Some((start, mapping.end, wipes))
         });
         let Some((start, end, wipes)) = chosen else {
             return;
@@ -61,7 +66,7 @@ impl Program {
         }
         step();
         let (mm, pid) = (self.mm, self.pid);
-        let Some((process, event)) = with(|world| {
+        let Some((mut process, event)) = with(|world| {
             if !world.doubtful[mm].is_empty() {
                 world.forking -= 1;
                 return None;
@@ -77,18 +82,26 @@ impl Program {
             world.truth[child] = truth.map(|(page, content)| (*page, *content)).collect();
             world.forking -= 1;
             world.guarded[child] = world.guarded[mm].iter().copied().filter(has).collect();
+            // What an agent that comes late is to let stay, it has to be told.
+            if !world.processes[&pid].is_injected {
+                world.kept[child] = world.kept[mm].iter().copied().filter(has).collect();
+            }
             world.unborn.push((pid, child));
             let is_followed = world.kernel.is_followed(child, 0, Page::MAX);
             // Its variables are a copy as well.
             let parent = &world.processes[&pid];
             let process = Process {
                 mm: child,
-                beacon: parent.beacon.filter(|_| parent.is_lit),
-                is_lit: parent.is_lit,
+                beacon: parent
+                    .beacon
+                    .filter(|_| parent.is_lit || parent.is_injected),
+                is_lit: parent.is_lit && !parent.is_injected,
+                is_injected: parent.is_injected,
+                kept: parent.kept.clone(),
                 is_tainted: parent.is_tainted,
                 wiped: parent.wiped.clone(),
                 has_guards: parent.has_guards,
-                socket: usize::MAX,
+                socket: NO_SOCKET,
                 ..Process::default()
             };
             let event = Event::Fork { child };
@@ -105,12 +118,20 @@ impl Program {
         let child = with(|world| {
             world.unborn.retain(|(_, mm)| *mm != process.mm);
             let id = world.id();
+            let mm = process.mm;
+            // Where the parent was left before the event of the fork was read, nobody follows its child.
+            let is_followed = |first, end| world.kernel.is_followed(mm, first, end);
+            let beacon = process.beacon.filter(|page| is_followed(*page, page + 1));
+            process.is_lit &= beacon.is_some();
+            process.beacon = beacon;
+            let is_any = is_followed(0, Page::MAX);
+            let is_found = process.is_lit || process.is_injected;
             world.processes.insert(id, process);
             if world.processes[&pid].is_tainted {
                 world.taint(id);
             }
             // It would have a userfaultfd made for the memory that its parent's is of, too: that is not played.
-            if event.is_some() && !world.processes[&id].is_lit {
+            if is_any && !is_found {
                 world.kill(id);
             }
             id
@@ -124,19 +145,12 @@ impl Program {
 
     /// The child's handler: the agent says whose memory this is, by what it finds in the beacon.
     pub(super) fn be_born(&self) {
-        let (pid, mm) = (self.pid, self.mm);
+        let pid = self.pid;
         let beacon = with(|world| {
             let process = &world.processes[&pid];
             process.beacon.filter(|_| process.is_lit)
         });
-        let mut token = [0; 2];
-        if let Some(beacon) = beacon {
-            self.touch(beacon, None);
-            token = with(|world| world.tokens.get(&mm).copied().unwrap_or_default());
-            if token == [0; 2] {
-                violated(format!("process {pid} finds no token in its beacon"));
-            }
-        }
+        let token = beacon.map_or([0; 2], |beacon| self.read_beacon(beacon));
         agent::begin(pid, token);
         if beacon.is_some() {
             wait_until(move |world| world.processes[&pid].is_ready, Some(PATIENCE));
@@ -145,5 +159,15 @@ impl Program {
             }
         }
         self.ring(Doorbell::Born);
+    }
+
+    /// By what a child's agent finds in the beacon it says whose memory this is.
+    pub fn read_beacon(&self, beacon: Page) -> [u64; 2] {
+        self.touch(beacon, None);
+        let token = with(|world| world.tokens.get(&self.mm).copied().unwrap_or_default());
+        if token == [0; 2] {
+            violated(format!("process {} finds no token in its beacon", self.pid));
+        }
+        token
     }
 }

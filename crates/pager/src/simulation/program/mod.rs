@@ -1,11 +1,13 @@
 //! What the threads of programs do to their memory.
 
 mod forks;
+mod marks;
 
 use super::agent;
-use super::kernel::{Entry, Event, Mapping, Mm, Page, Thread, Touch};
+use super::kernel::{Event, Mapping, Mm, Page, Thread, Touch};
 use super::page::page_of;
-use super::world::{self, step, violated, wait_until, with, Process, World};
+use super::process::Process;
+use super::world::{self, step, violated, wait_until, with, World};
 use super::Trouble;
 use std::time::Duration;
 
@@ -27,7 +29,7 @@ const SPREAD: u64 = 3;
 
 /// Doorbells, as the agent numbers them.
 #[derive(Clone, Copy)]
-enum Doorbell {
+pub enum Doorbell {
     Fork = 0,
     Mapping = 1,
     Forked = 2,
@@ -46,6 +48,7 @@ pub fn begin() -> i32 {
         world.note_mm(mm);
         let process = Process {
             mm,
+            is_injected: world.history.has(Trouble::Attach),
             ..Process::default()
         };
         world.processes.insert(pid, process);
@@ -76,7 +79,7 @@ fn begin_thread(pid: i32, is_forked: bool) {
     });
 }
 
-struct Program {
+pub struct Program {
     pid: i32,
     mm: Mm,
     thread: Thread,
@@ -93,6 +96,7 @@ impl World {
     fn forget_truth(&mut self, mm: Mm, start: Page, end: Page) {
         self.truth[mm].retain(|page, _| !(start..end).contains(page));
         self.guarded[mm].retain(|page| !(start..end).contains(page));
+        self.kept[mm].retain(|page| !(start..end).contains(page));
     }
 
     fn doubt(&mut self, mm: Mm, start: Page, end: Page) {
@@ -113,7 +117,7 @@ impl World {
     }
 
     /// Some mapping of a program's, or a part of it.
-    fn some_range(&mut self, mm: Mm) -> Option<(Page, Page)> {
+    pub fn some_range(&mut self, mm: Mm) -> Option<(Page, Page)> {
         let mappings = self.kernel.spaces[mm].mappings.range(..1 << 24);
         let all: Vec<(Page, Page)> = mappings.map(|(start, one)| (*start, one.end)).collect();
         let at = self.random.below(all.len() as u64) as usize;
@@ -153,7 +157,7 @@ impl World {
 }
 
 impl Program {
-    fn of(pid: i32, thread: Thread) -> Program {
+    pub fn of(pid: i32, thread: Thread) -> Program {
         let mm = with(|world| world.processes[&pid].mm);
         Program { pid, mm, thread }
     }
@@ -176,6 +180,28 @@ impl Program {
             match touched {
                 Touch::Is(found) => return Some(found),
                 Touch::Refused => return None,
+                Touch::Waits => self.sleep(page),
+            }
+        }
+    }
+
+    /// Has a page be there and writable, with what it holds: MADV_POPULATE_WRITE, of one that is to stay. `false`: nothing can be.
+    pub fn populate(&self, page: Page) -> bool {
+        let (mm, thread, pid) = (self.mm, self.thread, self.pid);
+        loop {
+            step();
+            let touched = with(|world| {
+                let content = world.kernel.content(mm, page).unwrap_or(0);
+                let touched = world.kernel.touch(mm, thread, page, Some(content));
+                if let Touch::Is(found) = touched {
+                    world.check(pid, page, found);
+                    world.tally.kept_pages += u64::from(world.kept[mm].insert(page));
+                }
+                touched
+            });
+            match touched {
+                Touch::Is(_) => return true,
+                Touch::Refused => return false,
                 Touch::Waits => self.sleep(page),
             }
         }
@@ -208,7 +234,7 @@ impl Program {
     }
 
     /// Rings a doorbell, as `agent/src/area.rs` does.
-    fn ring(&self, doorbell: Doorbell) {
+    pub fn ring(&self, doorbell: Doorbell) {
         let (pid, kind) = (self.pid, doorbell as usize);
         let rung = with(|world| {
             let process = world.processes.get_mut(&pid)?;
@@ -238,8 +264,19 @@ impl Program {
             process.threads.is_empty()
         });
         if is_last {
+            self.be_left();
             self.look_at_all();
             with(|world| world.kill(self.pid));
+        }
+    }
+
+    /// Who is just being left is, before it ends.
+    fn be_left(&self) {
+        let pid = self.pid;
+        let is_over = move |world: &World| !world.is_being_left(pid);
+        wait_until(is_over, Some(PATIENCE));
+        if !with(|world| is_over(world)) {
+            violated(format!("process {pid} is never left"));
         }
     }
 
@@ -258,18 +295,21 @@ impl Program {
                 true if world.random.one_in(6) => 0,
                 _ => 1 + world.random.below(60),
             };
+            world.check_kept(self.pid);
             (deed, world.history.troubles.clone())
         });
+        let announces = !has.contains(&Trouble::Attach);
         match deed {
             0 => self.map(),
             1 if has.contains(&Trouble::GiveUp) => self.give_up(),
             2 | 3 if has.contains(&Trouble::Unmap) => self.unmap(),
             4 if has.contains(&Trouble::Move) => self.remap(),
-            5 if has.contains(&Trouble::Fork) => self.fork(true),
+            5 if has.contains(&Trouble::Fork) => self.fork(announces),
             6 if has.contains(&Trouble::RawFork) => self.fork(false),
             7 if has.contains(&Trouble::ForkAdvice) => self.advise(),
             8 if has.contains(&Trouble::Pin) => self.pin(),
-            9 if has.contains(&Trouble::Guard) => self.guard(),
+            // Where nobody tells of guards, what is away beneath comes back when they are removed (`docs/calls.md`).
+            9 if announces && has.contains(&Trouble::Guard) => self.guard(),
             10 => self.look_at_all(),
             _ => self.use_memory(),
         }
@@ -307,7 +347,7 @@ impl Program {
             world.note(|| format!("process {}: maps {start:#x}+{len:#x}", self.pid));
             Some(world.random.one_in(2))
         });
-        if mapped == Some(true) {
+        if mapped == Some(true) && with(|world| !world.history.has(Trouble::Attach)) {
             self.ring(Doorbell::Mapping);
         }
     }
@@ -325,6 +365,7 @@ impl Program {
         with(|world| {
             // Guards stay.
             world.truth[mm].retain(|page, _| !(start..end).contains(page));
+            world.kept[mm].retain(|page| !(start..end).contains(page));
             world.end_doubt(mm, start, end);
         });
     }
@@ -357,12 +398,12 @@ impl Program {
         self.hear(event);
     }
 
-    fn hear(&self, event: Option<u64>) {
+    pub fn hear(&self, event: Option<u64>) {
         let mm = self.mm;
         if let Some(event) = event {
             wait_until(move |world| world.kernel.is_heard(mm, event), None);
             step();
-            with(|world| world.kernel.conclude(mm));
+            with(|world| world.kernel.conclude(mm, event));
         }
     }
 
@@ -401,90 +442,6 @@ impl Program {
             self.hear(Some(event));
         }
     }
-
-    /// Pages that the kernel uses, or that are locked, for a while.
-    fn pin(&self) {
-        with(|world| {
-            let Some((start, end)) = world.some_range(self.mm) else {
-                return;
-            };
-            // Few: what cannot be taken is not what memory is for.
-            let (start, end) = match world.random.one_in(2) {
-                true => (start, end.min(start + PINNED_MAX)),
-                false => (0, Page::MAX),
-            };
-            let pins = start > 0;
-            if world.random.one_in(3) {
-                let lock = |mapping: &mut Mapping| mapping.is_locked = pins;
-                return world.kernel.advise(self.mm, (start, end), lock);
-            }
-            for (_, entry) in world.kernel.spaces[self.mm].table.range_mut(start..end) {
-                if let Entry::Page { is_pinned, .. } = entry {
-                    *is_pinned = pins;
-                }
-            }
-        });
-    }
-
-    /// MADV_GUARD_INSTALL by the agent's library, of pages that are of no use to anybody, or the end of all guards.
-    fn guard(&self) {
-        let mm = self.mm;
-        let Some((start, end)) = with(|world| world.some_range(mm)) else {
-            return;
-        };
-        if with(|world| world.random.one_in(3)) {
-            return with(|world| {
-                let table = &mut world.kernel.spaces[mm].table;
-                table.retain(|_, entry| *entry != Entry::Guard);
-                world.guarded[mm].clear();
-            });
-        }
-        let end = end.min(start + 4);
-        let is_managed = with(|world| {
-            let process = world.processes.get_mut(&self.pid).expect("it lives");
-            process.has_guards = true;
-            agent::publish(process);
-            // Who touches them meanwhile may have done so before.
-            world.doubt(mm, start, end);
-            process_is_lit(world, self.pid)
-        });
-        self.install_guards(start, end);
-        step();
-        if is_managed {
-            agent::give_up(mm, start, end);
-            step();
-            self.install_guards(start, end);
-        }
-        with(|world| {
-            world.forget_truth(mm, start, end);
-            world.end_doubt(mm, start, end);
-            for page in start..end {
-                if world.kernel.spaces[mm].table.get(&page) == Some(&Entry::Guard) {
-                    world.guarded[mm].insert(page);
-                }
-            }
-        });
-    }
-
-    fn install_guards(&self, start: Page, end: Page) {
-        with(|world| {
-            world.kernel.zap(self.mm, start, end, true);
-            for page in start..end {
-                if world.kernel.mapping(self.mm, page).is_some() {
-                    world.kernel.spaces[self.mm]
-                        .table
-                        .insert(page, Entry::Guard);
-                }
-            }
-        });
-    }
-}
-
-fn process_is_lit(world: &World, pid: i32) -> bool {
-    world
-        .processes
-        .get(&pid)
-        .is_some_and(|process| process.is_lit)
 }
 
 /// Processes that have not ended, and those about to be.
