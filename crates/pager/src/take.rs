@@ -64,6 +64,8 @@ pub struct TakeState {
     held: Option<Instant>,
     /// The process is being left: no command is made any more.
     is_closed: bool,
+    /// Its agent is told to end, and that cannot be taken back.
+    is_over: bool,
     /// What is to be kept and was not sent (`keeping.rs`), and since when what was sent is not answered.
     kept: Ranges,
     keeping: Option<Instant>,
@@ -89,9 +91,23 @@ impl TakeState {
         self.held = None;
     }
 
-    /// No command is made from now on, or some are again.
+    /// No command is made from now on, or some are again, unless it is too late for that.
     pub fn close(&mut self, is_closed: bool) {
-        self.is_closed = is_closed;
+        self.is_closed = is_closed || self.is_over;
+    }
+
+    /// The agent is about to be told to end: no command is made any more, whatever is said about leaving meanwhile. (One that was made
+    /// between this look and the telling would be obeyed, and what it takes be lost with the userfaultfd.) `false`: something is under
+    /// way or held back, or the process stays.
+    pub fn end(&mut self) -> bool {
+        let is_at_rest = self.is_quiet() && !self.is_held() && !self.is_keeping();
+        self.is_over = self.is_closed && is_at_rest;
+        self.is_over
+    }
+
+    /// It could not be told.
+    pub fn resume(&mut self) {
+        self.is_over = false;
     }
 
     /// Whether none is.

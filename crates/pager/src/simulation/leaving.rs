@@ -17,7 +17,7 @@ impl Supervisor {
     pub(super) fn look_after_leaving(&self) {
         match with(|world| world.is_leaving) {
             true => self.go_on_leaving(),
-            false if with(|world| world.is_time_for(Trouble::Leave, 60)) => {
+            false if with(|world| world.is_time_for(Trouble::Leave, 20)) => {
                 with(|world| {
                     world.is_leaving = true;
                     world.note(|| "all are to be left".into());

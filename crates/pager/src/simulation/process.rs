@@ -13,6 +13,8 @@ pub const NO_SOCKET: usize = usize::MAX;
 #[derive(Default)]
 pub struct Process {
     pub mm: Mm,
+    /// Who has forked it, or 0.
+    pub parent: i32,
     /// By this it is told apart: the supervisor's descriptor for it.
     pub descriptor: Option<Arc<OwnedFd>>,
     pub threads: BTreeSet<Thread>,

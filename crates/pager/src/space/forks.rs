@@ -110,6 +110,10 @@ impl Space {
     /// The program forked: the child's page table is this one's, at this moment.
     pub(super) fn fork(&mut self, child: Arc<dyn Userfault>) -> Result<(), End> {
         self.shared.meters.forks.add(1);
+        if self.was_asked_to_leave() {
+            child.close();
+            return Ok(());
+        }
         let Ok((bell, token)) = self.shared.machine.for_child() else {
             self.shared.tell(
                 "out of descriptors; raise `ulimit -n`: a process just forked is ended for that"

@@ -7,7 +7,9 @@
 //! - *Faults and events.* They are met as ever until the end (rules 1 and 2), for what is brought back is looked up and filled by the
 //!   same thread in the same turn as a fault's page. A page that was given up meanwhile is not away any more.
 //! - *A fork.* The child's space is another, and is left like this one; what was away when it was made is away in both, and
-//!   comes back in both. It is not begun before it is known what the fork has left out of the child (`newborn.rs`).
+//!   comes back in both. It is not begun before it is known what the fork has left out of the child (`newborn.rs`). Once the agent was
+//!   told to end, the child is let go at once: nothing was away when it was made, for between a fork and the reading of its event
+//!   nothing comes back and nothing is taken. (Its agent could not say whose memory it has: the parent's may have unmapped the beacon.)
 //! - *The end.* Once nothing is away, nothing can be: no command is made, and there are no messages that were read and not met. So the
 //!   kernel's own answer to a fault, zeros, is the right one from then on, in this process and in every child that it forks, and it does
 //!   not matter when the descriptors are closed: the agent's own by its end, ours when that is heard. The kernel then lets go on who
@@ -50,9 +52,7 @@ impl Space {
             // An agent that was told to end does.
             (_, leaving) => leaving,
         };
-        if self.leaving == Leaving::Asked {
-            lock(&self.link.take).close(true);
-        }
+        lock(&self.link.take).close(self.leaving != Leaving::No);
     }
 
     /// Whether the agent has ended because it was told to.
@@ -82,7 +82,7 @@ impl Space {
         if self.has_away() {
             return self.bring_back(next);
         }
-        if !self.is_through() {
+        if !self.is_through() || !lock(&self.link.take).end() {
             return Ok(());
         }
         let Some(agent) = &self.agent else {
@@ -93,12 +93,10 @@ impl Space {
             error: 0,
         };
         // If it fails the process is just ending, or does not listen, which is tried again.
-        if agent
-            .channel
-            .send(pleat_sys::bytes_of(&leave), None)
-            .is_ok()
-        {
-            self.leaving = Leaving::Asked;
+        let sent = agent.channel.send(pleat_sys::bytes_of(&leave), None);
+        match sent {
+            Ok(()) => self.leaving = Leaving::Asked,
+            Err(_) => lock(&self.link.take).resume(),
         }
         Ok(())
     }
@@ -149,12 +147,10 @@ impl Space {
 
     /// Whether nothing is to be done any more that was begun.
     fn is_through(&self) -> bool {
-        let take = lock(&self.link.take);
         let is_heard =
             self.events.is_empty() && self.faults.is_empty() && self.newcomers.is_empty();
         let is_done = self.deferred.is_empty() && self.giving_back == GiveBack::Idle;
-        let is_quiet = take.is_quiet() && !take.is_held() && !take.is_keeping();
-        is_heard && is_done && is_quiet && self.revoked.is_none()
+        is_heard && is_done && self.revoked.is_none()
     }
 
     /// Gives the address space back to the kernel.

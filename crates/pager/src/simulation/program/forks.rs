@@ -92,6 +92,7 @@ impl Program {
             let parent = &world.processes[&pid];
             let process = Process {
                 mm: child,
+                parent: pid,
                 beacon: parent
                     .beacon
                     .filter(|_| parent.is_lit || parent.is_injected),
@@ -152,7 +153,7 @@ impl Program {
         });
         let token = beacon.map_or([0; 2], |beacon| self.read_beacon(beacon));
         agent::begin(pid, token);
-        if beacon.is_some() {
+        if token != [0; 2] {
             wait_until(move |world| world.processes[&pid].is_ready, Some(PATIENCE));
             if !with(|world| world.processes[&pid].is_ready) {
                 violated(format!("process {pid}: its agent is never ready"));
@@ -163,11 +164,20 @@ impl Program {
 
     /// By what a child's agent finds in the beacon it says whose memory this is.
     pub fn read_beacon(&self, beacon: Page) -> [u64; 2] {
+        let (pid, mm) = (self.pid, self.mm);
         self.touch(beacon, None);
-        let token = with(|world| world.tokens.get(&self.mm).copied().unwrap_or_default());
-        if token == [0; 2] {
-            violated(format!("process {} finds no token in its beacon", self.pid));
-        }
-        token
+        with(|world| {
+            if !world.kernel.is_followed(mm, beacon, beacon + 1) {
+                // The parent was left meanwhile, and this with it.
+                let process = world.processes.get_mut(&pid).expect("it lives");
+                (process.beacon, process.is_lit) = (None, false);
+                return [0; 2];
+            }
+            let token = world.tokens.get(&mm).copied().unwrap_or_default();
+            if token == [0; 2] {
+                world.violated(format!("process {pid} finds no token in its beacon"));
+            }
+            token
+        })
     }
 }

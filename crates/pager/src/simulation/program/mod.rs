@@ -86,10 +86,10 @@ pub struct Program {
 }
 
 impl World {
-    /// What a lying process holds is nobody's business any more.
+    /// What a lying process holds is nobody's business any more; nor what its children do, who may wait for what it is to answer.
     pub fn taint(&mut self, pid: i32) {
-        if let Some(process) = self.processes.get_mut(&pid) {
-            process.is_tainted = true;
+        for (each, process) in &mut self.processes {
+            process.is_tainted |= *each == pid || process.parent == pid;
         }
     }
 
