@@ -279,6 +279,22 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_that_is_told_to_end_is_given_no_command_whatever_is_said_about_leaving() {
+        let mut take = TakeState::default();
+        assert!(!take.end(), "its process stays");
+        take.close(true);
+        take.add_kept(vec![(1 << 12, 8)]);
+        assert!(!take.end(), "something is to be kept first");
+        assert!(take.next_kept(1, Instant::now()).is_some() && take.end_keeping());
+        assert!(take.end());
+        take.close(false);
+        assert!(take.is_closed(), "it has been told");
+        take.resume();
+        take.close(false);
+        assert!(!take.is_closed());
+    }
+
+    #[test]
     #[should_panic(expected = "a command is")]
     fn none_is_sent_that_was_not_made() {
         TakeState::default().send(Vec::new(), Instant::now(), 0);

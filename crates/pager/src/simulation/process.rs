@@ -45,8 +45,6 @@ pub struct Process {
     pub is_injected: bool,
     /// What its agent was told to let stay: these pages are not taken.
     pub kept: BTreeSet<Page>,
-    /// Places that the supervisor has said are to stay.
-    pub kept_asked: u64,
     /// Nobody answers for its memory: it lies, or was forked by one that does.
     pub is_tainted: bool,
 }

@@ -13,12 +13,13 @@ use pleat_wire::message::{Keep, KEEP_MAX};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Places of a process that are to stay, about: memory is not full of what cannot be taken. Each may be on two pages.
-const KEPT_MAX: u64 = 12;
+/// Pages of a process that are to stay, about: memory is not full of what cannot be taken. Then all their threads have ended, as it
+/// were. (The real agent forgets nothing.)
+const KEPT_MAX: usize = 16;
 /// Nothing of a process can be taken until what is to stay is there, so it must not wait for memory.
 const SLOW: Duration = Duration::from_millis(50);
 /// Places that one look of the supervisor's names, at most.
-const NAMED_MAX: u64 = 3;
+const NAMED_MAX: u64 = 6;
 
 /// As the supervisor does for threads that it meets, now and then.
 pub fn have_some_kept(link: &Link) {
@@ -34,13 +35,10 @@ fn some_ranges(pid: i32) -> Ranges {
         let Some(mm) = world.mm_of(pid) else {
             return Ranges::new();
         };
-        let is_full = world.processes[&pid].kept_asked >= KEPT_MAX;
-        if is_full || !world.is_time_for(Trouble::Keep, 20) {
+        if !world.is_time_for(Trouble::Keep, 8) {
             return Ranges::new();
         }
         let places = 1 + world.random.below(NAMED_MAX);
-        let asked = world.processes.get_mut(&pid);
-        asked.expect("it is there").kept_asked += places;
         let places: Vec<(u64, u64)> = (0..places)
             .filter_map(|_| {
                 let (start, _) = world.some_range(mm)?;
@@ -60,6 +58,13 @@ fn some_ranges(pid: i32) -> Ranges {
 impl Agent {
     /// As `agent/src/exits.rs` does: noted, then no more on their way out, then there.
     pub(super) fn keep(&self, command: &Keep) {
+        with(|world| {
+            let process = world.processes.get_mut(&self.pid).expect("it lives");
+            if process.kept.len() > KEPT_MAX {
+                process.kept.clear();
+                world.kept[self.mm].clear();
+            }
+        });
         for [address, len] in &command.ranges[..command.count as usize] {
             let (first, last) = (page_at(*address), page_at(address + len - 1));
             with(|world| {
