@@ -216,6 +216,9 @@ impl Agent {
                 is_followed.then(|| world.kernel.announce(mm, Event::Unmap { start, end }))
             });
             Program::of(self.pid, 0).hear(event);
+            // It may be held up just there.
+            let time = with(|world| world.random.below(2000));
+            pause(Duration::from_micros(time));
         }
         step();
         note(|| format!("process {}: its agent ends", self.pid));
