@@ -14,7 +14,9 @@ use crate::own_group::OwnGroup;
 use crate::reclaim;
 use crate::report::Report;
 use pleat_sys::inject::is_open;
-use pleat_sys::{limits, procfs};
+use pleat_sys::limits::{self, CgroupLimit};
+use pleat_sys::pidfd::has_ended;
+use pleat_sys::procfs;
 use std::time::Instant;
 
 /// Whether less of a process is locked is not asked.
@@ -33,7 +35,7 @@ impl Supervisor<'_> {
                 BUDGET_MIN >> 20
             ));
         }
-        let limit = limits::memory_cgroup_limit().map(|limit| limit.bytes);
+        let limit = self.least_limit().map(|limit| limit.bytes);
         if let Some(limit) = limit.filter(|&limit| bytes > limit && bytes > self.budget.bytes) {
             return Err(format!(
                 "a budget of {} MiB is more than the memory cgroup of the job allows, so the kernel would kill it: give at most \
@@ -69,6 +71,15 @@ impl Supervisor<'_> {
         self.shared.writer.open();
         self.shared.feed_starving();
         Ok(())
+    }
+
+    /// The least memory limit that this process is under, or one that it has taken up.
+    fn least_limit(&self) -> Option<CgroupLimit> {
+        let roots = self.family.roots().iter();
+        let given = roots.filter(|root| !has_ended(&root.pidfd));
+        let own = std::process::id() as i32;
+        let pids: Vec<i32> = given.map(|root| root.pid).chain([own]).collect();
+        limits::least_memory_limit_of(&pids)
     }
 
     pub(super) fn take_on(&mut self, budget: Budget) {
