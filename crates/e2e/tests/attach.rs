@@ -283,7 +283,8 @@ fn the_limit_that_the_processes_are_under_is_what_a_budget_is_reckoned_from() {
     let set = |memory: &str| machine.ask(["set", &bare.pid().to_string(), "--memory", memory]);
     let supervisor = attach_with(&machine, bare.pid(), &[]);
     assert!(has_budget(&supervisor, 90 * MIB), "{}", supervisor.stderr());
-    assert!(set("50%").status.success());
+    let half = set("50%");
+    assert!(half.status.success(), "{half:?}");
     assert!(has_budget(&supervisor, 50 * MIB));
     expect_away(&machine, &supervisor);
     let refused = set("120M");

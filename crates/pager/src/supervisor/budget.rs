@@ -17,10 +17,12 @@ use pleat_sys::inject::is_open;
 use pleat_sys::limits::{self, CgroupLimit};
 use pleat_sys::pidfd::has_ended;
 use pleat_sys::procfs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Whether less of a process is locked is not asked.
 const WORTH_A_LOOK: u64 = 1 << 20;
+/// A process that is managed since then may have memory that is still to be registered.
+const REGISTERS_FOR: Duration = Duration::from_secs(1);
 
 impl Supervisor<'_> {
     /// Gives the job this budget, in bytes.
@@ -52,7 +54,12 @@ impl Supervisor<'_> {
                 self.budget_max_bytes >> 20
             ));
         }
-        let (least, kept) = self.least_budget(bytes);
+        let (mut least, mut kept) = self.least_budget(bytes);
+        if bytes < self.budget.bytes && bytes < least {
+            // The last look may be older than the registration of what it did not know.
+            self.look_at_memory();
+            (least, kept) = self.least_budget(bytes);
+        }
         if bytes < self.budget.bytes && bytes < least {
             return Err(format!(
                 "{} MiB of the job cannot be folded or written out (shared memory, locked pages, unmanaged programs, pleat itself, \
@@ -107,6 +114,9 @@ impl Supervisor<'_> {
     /// The least budget that holds the job, of those about as large as `bytes`, and what of the job has to stay in memory; in
     /// bytes, as far as is known. What no process was made ready for yet is taken to be like the rest.
     pub(super) fn least_budget(&self, bytes: u64) -> (u64, u64) {
+        let is_registering = self
+            .managed_at
+            .is_some_and(|at| at.elapsed() < REGISTERS_FOR);
         // While memory is plenty not all that is new is announced.
         let foldable = self
             .census
@@ -114,7 +124,7 @@ impl Supervisor<'_> {
             .iter()
             .filter(|(pid, process)| match process.stage {
                 Stage::Ready(_) | Stage::Preparing(..) => true,
-                Stage::Managed(_) => self.is_at_ease,
+                Stage::Managed(_) => self.is_at_ease || is_registering,
                 Stage::Silent => self.injections.is_hopeful(**pid) && is_open(**pid, &self.socket),
                 Stage::Unmanageable => false,
             });
