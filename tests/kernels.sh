@@ -4,10 +4,10 @@
 # the network of apt, once (tests/kernels/fetch). Prints the table of docs/kernels.md at the end.
 #     tests/kernels.sh DIR_OF_BUILD [ROW...]        default: all
 #     tests/kernels.sh DIR_OF_BUILD --short         one row, meant for CI
-# For every row, instead of what the table has: CHECKS (refused, doctor, limit, torture, fork, more, death, programs, mount, calls;
-# with commas),
-# CALLS (testers of tests/programs/calls, with commas), LIMIT_S (the seconds a guest may take), ACCEL (tcg,thread=multi),
-# APPEND (more for the kernel's command line). KERNELS is where kernels are kept (default: kernels in DIR_OF_BUILD).
+# For every row, instead of what the table has: CHECKS (refused, doctor, limit, torture, fork, more, death, programs, mount, attach,
+# yama, kills, calls; with commas), CALLS (testers of tests/programs/calls, with commas), KILLS (cases of kills, as
+# 60-grow-100,24-fill-40-1) and RUNS (of each), LIMIT_S (the seconds a guest may take), ACCEL (tcg,thread=multi), APPEND (more for the
+# kernel's command line). KERNELS is where kernels are kept (default: kernels in DIR_OF_BUILD).
 # The status is 1 if a check failed; 77: something is not installed, or nothing could be had.
 set -u
 BUILD=$(cd "$1" && pwd) || exit 2
@@ -22,27 +22,28 @@ ALL=doctor,limit,torture,fork,death,programs,mount
 #        row            kernel     cgroup CPUs CPU     memory huge pages minutes checks
 MATRIX="
          bookworm       bookworm   v2     2    max     1G     always     5       refused
-         trixie         trixie     v2     2    max     2G     always     25      $ALL,limit,limit,more
+         trixie         trixie     v2     2    max     2G     always     40      $ALL,limit,limit,more,attach,yama
          trixie-nehalem trixie     v2     2    Nehalem 512M   madvise    25      $ALL
          trixie-1cpu    trixie     v2     1    Haswell 512M   always     30      $ALL
          trixie-4cpu    trixie     v2     4    Haswell 2G     never      30      $ALL
          trixie-v1      trixie     v1     2    max     1G     always     25      $ALL
-         v1             trixie-v1  v1     2    max     1G     always     25      $ALL
+         v1             trixie-v1  v1     2    max     1G     always     40      $ALL,attach,yama
          v1-nehalem     trixie-v1  v1     1    Nehalem 512M   madvise    25      $ALL
-         forky          forky      v2     2    Haswell 1G     always     25      $ALL
+         forky          forky      v2     2    Haswell 1G     always     40      $ALL,attach,yama
          forky-nehalem  forky      v2     4    Nehalem 512M   always     30      $ALL
-         sid            sid        v2     2    max     2G     madvise    25      $ALL
+         sid            sid        v2     2    max     2G     madvise    40      $ALL,attach,yama
          sid-avx512     sid        v2     2    host    2G     always     25      $ALL
          own            own        v2     2    max     2G     always     25      $ALL
+         trixie-kills   trixie     v2     2    max     2G     always     90      kills
          trixie-calls   trixie     v2     2    max     1G     always     60      calls
          sid-calls      sid        v2     2    max     1G     always     60      calls
 "
 SHORT="  short          trixie     v2     2    Nehalem 512M   always     6       $ALL"
 
 missing() { echo "SKIP kernels: not installed: $1 (apt-get install qemu-system-x86 busybox-static cpio e2fsprogs)"; exit 77; }
-[ -x "$BUILD/pleat" ] && [ -f "$BUILD/libpleat_agent.so" ] || { echo "$BUILD: no pleat here; make it first" >&2; exit 2; }
+[ -x "$BUILD/pleat" ] && [ -f "$BUILD/libpleat_agent.so" ] && [ -x "$BUILD/pleat-helper" ] || { echo "$BUILD: no pleat here; make it first" >&2; exit 2; }
 export PATH=$PATH:/usr/sbin:/sbin
-for tool in qemu-system-x86_64 busybox apt-get dpkg-deb cpio gzip xz cc mkfs.ext4; do
+for tool in qemu-system-x86_64 busybox apt-get dpkg-deb cpio gzip xz cc mkfs.ext4 setpriv; do
     command -v $tool >/dev/null || missing $tool
 done
 ! ldd "$(command -v busybox)" >/dev/null 2>&1 || missing "a static busybox"
@@ -67,18 +68,21 @@ program() {
 # The disk: programs, what they work on, and room for swap.
 make_disk() {
     disk=$DIR/disk
-    mkdir -p "$disk"/{bin,proc,sys,dev,tmp,var/tmp,work,lib64,lib/x86_64-linux-gnu,etc}
+    mkdir -p "$disk"/{bin,proc,sys,dev,run,tmp,var/tmp,work,lib64,lib/x86_64-linux-gnu,etc}
     echo "root:x:0:0::/:/bin/sh" >"$disk/etc/passwd"
-    cp "$HERE/kernels/guest" "$disk/guest"
+    echo "users:x:100:" >"$disk/etc/group"
+    cp "$HERE/kernels/guest" "$HERE/kernels/attach" "$disk/"
     busybox --install -s "$disk/bin" && cp --remove-destination "$(command -v busybox)" "$disk/bin/busybox"
     for link in "$disk"/bin/*; do [ ! -L "$link" ] || ln -sf busybox "$link"; done
     local shared="$HERE/programs/torture/region.c $HERE/programs/torture/support.c"
     cc -O2 -pthread -o "$DIR/calls" "$HERE"/programs/calls/*.c $shared &&
         cc -O2 -pthread -o "$DIR/torture" "$HERE"/programs/torture/*.c &&
-        cc -O2 -o "$DIR/grow" "$HERE/programs/grow.c" || return 1
+        cc -O2 -pthread -o "$DIR/waiters" "$HERE/programs/waiters.c" &&
+        cc -O2 -o "$DIR/grow" "$HERE/programs/grow.c" &&
+        cc -O2 -o "$DIR/fill" "$HERE/programs/fill.c" || return 1
     cp -L /lib64/ld-linux-x86-64.so.2 "$disk/lib64/"
-    with_libraries "$BUILD/pleat" "$DIR/calls" "$DIR/torture" "$DIR/grow"
-    cp "$BUILD/libpleat_agent.so" "$disk/bin/"
+    with_libraries "$BUILD/pleat" "$DIR/calls" "$DIR/torture" "$DIR/waiters" "$DIR/grow" "$DIR/fill" "$(command -v setpriv)"
+    cp "$BUILD/libpleat_agent.so" "$BUILD/pleat-helper" "$disk/bin/"
     if command -v python3 >/dev/null; then
         python3 "$HERE/programs/gen_lines.py" 12 >"$disk/work/lines"
         python3 "$HERE/programs/sqlite_mem.py" 30000 >"$disk/work/script.sql"
@@ -112,7 +116,7 @@ INIT
 boot() {
     local accel=${ACCEL:-tcg,thread=multi}
     [ "$5" != host ] || accel=kvm
-    local words="console=ttyS0 quiet loglevel=3 panic=-1 CGROUP=$3 HUGE=$7 CHECKS=${CHECKS:-$9} ${CALLS:+CALLS=$CALLS}"
+    local words="console=ttyS0 quiet loglevel=3 panic=-1 CGROUP=$3 HUGE=$7 CHECKS=${CHECKS:-$9} ${CALLS:+CALLS=$CALLS} ${RUNS:+RUNS=$RUNS} ${KILLS:+KILLS=$KILLS}"
     timeout "${LIMIT_S:-$(($8 * 60))}" qemu-system-x86_64 -accel "$accel" -cpu "$5" -smp "$4" -m "$6" -kernel "$KERNELS/$2/vmlinuz" -initrd "$DIR/initrd" \
         -append "$words ${APPEND:-}" -drive "file=$DIR/disk.img,format=raw,if=virtio,snapshot=on" \
         -display none -serial stdio -monitor none -no-reboot -nic none </dev/null 2>&1 | sed -u 's|\r||g'

@@ -65,7 +65,10 @@ type Prepared = (Settings, Option<StatsFile>, Option<RecordFile>);
 fn prepare(raw: RunArgs, subject: Option<Subject>) -> Result<Prepared, (String, Exit)> {
     // What keeps the machine from being read may have a name, and a remedy.
     let why = |error: std::io::Error| doctor::obstacle().unwrap_or(error.to_string());
-    let machine = Machine::read().map_err(|error| (why(error), Exit::Failed))?;
+    let mut machine = Machine::read().map_err(|error| (why(error), Exit::Failed))?;
+    if let Some(Subject::Running(pids)) = &subject {
+        machine.memory = machine.memory.for_running(pids);
+    }
     let mut settings =
         Settings::resolve(raw, &machine).map_err(|error| (error.to_string(), Exit::Usage))?;
     if let Some(subject) = subject {

@@ -5,11 +5,11 @@
 //! costs a line and exit status 2 rather than a run.
 
 use crate::args::{CgroupArg, RunArgs};
-use crate::budget::{Budget, MachineMemory};
+use crate::budget::{Budget, Limited, MachineMemory};
 use crate::jobs::Outer;
 use crate::mounts::{refuse_inside, JobMount, JobMountError};
 use crate::pager::{OwnCgroup, Place, Protection, Subject, Swap, BUDGET_MIN};
-use crate::size::{human, parse_amount, parse_size, SizeError};
+use crate::size::{human, parse_amount, parse_size, Amount, SizeError};
 use crate::swap_dir::{self, SwapDirError};
 use pleat_codec::{Choice, UnknownChoice};
 use pleat_engine::{preset, preset_names, Preset};
@@ -264,11 +264,7 @@ pub fn resolve_budget(
     let Some(text) = text else {
         return within(memory.default_budget(), memory);
     };
-    let amount = parse_amount(text).map_err(|source| SettingsError::Size {
-        flag: "--memory",
-        source,
-    })?;
-    let budget = memory.budget_for(amount, text);
+    let budget = memory.budget_for(parse_memory(text)?, text);
     if let Some(share) = memory.share_bytes.filter(|&share| budget.bytes > share) {
         warnings.push(format!(
             "--memory {text} is more than the {} that the job around this one has for it: that is taken",
@@ -284,13 +280,27 @@ pub fn resolve_budget(
         .cgroup_limit_bytes
         .filter(|&limit| budget.bytes > limit)
     {
+        let (whose, who) = match memory.limited {
+            Limited::Own => ("the memory cgroup", "the job"),
+            Limited::Running => ("the processes' memory cgroup", "them"),
+        };
         warnings.push(format!(
-            "--memory {text} is more than the {} that the memory cgroup allows: \
-             the kernel may kill the job; give at most --memory 90%",
+            "--memory {text} is more than the {} that {whose} allows: the kernel may kill {who}; give at most --memory 90%",
             human(limit)
         ));
     }
     Ok(budget)
+}
+
+/// Reads what `--memory` says.
+///
+/// # Errors
+/// It is no amount of memory.
+pub fn parse_memory(text: &str) -> Result<Amount, SettingsError> {
+    parse_amount(text).map_err(|source| SettingsError::Size {
+        flag: "--memory",
+        source,
+    })
 }
 
 /// A share of another job's budget must be enough for a job.
@@ -415,9 +425,8 @@ mod tests {
     fn machine() -> Machine {
         Machine {
             memory: MachineMemory {
-                cgroup_limit_bytes: None,
                 available_bytes: 1000 << 20,
-                share_bytes: None,
+                ..MachineMemory::default()
             },
             outer: None,
             swap_candidates: vec![PathBuf::from("/var/tmp")],
@@ -619,11 +628,17 @@ mod tests {
             no_swap: true,
             ..RunArgs::default()
         };
-        let settings = Settings::resolve(raw, &machine).unwrap();
+        let warning = |machine: &Machine| {
+            let settings = Settings::resolve(raw.clone(), machine).unwrap();
+            settings.warnings[0].clone()
+        };
+        let of_own = warning(&machine);
         assert!(
-            settings.warnings[0].contains("more than the 100M"),
-            "{:?}",
-            settings.warnings
+            of_own.contains("more than the 100M that the memory cgroup allows"),
+            "{of_own}"
         );
+        machine.memory.limited = Limited::Running;
+        let of_running = warning(&machine);
+        assert!(of_running.contains("the processes' memory"), "{of_running}");
     }
 }

@@ -251,9 +251,8 @@ mod tests {
 
     fn settings() -> Settings {
         let memory = MachineMemory {
-            cgroup_limit_bytes: None,
             available_bytes: 1 << 30,
-            share_bytes: None,
+            ..MachineMemory::default()
         };
         let machine = Machine {
             memory,

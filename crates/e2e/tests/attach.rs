@@ -37,6 +37,26 @@ impl Bare {
         Bare { running, end }
     }
 
+    /// In a memory cgroup of its own, inside this one.
+    fn in_group(machine: &Machine, group: &Cgroup) -> Option<Bare> {
+        let program = machine.waiters()?;
+        let outer = group.procs().parent()?.to_owned();
+        let inner = outer.join("inner");
+        // With cgroup v1 there is no such file, and no need.
+        let _ = fs::write(outer.join("cgroup.subtree_control"), "+memory");
+        fs::create_dir(&inner).expect("the group is ours");
+        let end = machine.scratch().join("end-in-group");
+        let text = format!(
+            "echo 0 > {} && exec {} {SIZE} 0 {}",
+            inner.join("cgroup.procs").display(),
+            program.display(),
+            end.display()
+        );
+        let running = machine.job("sh").args(["-c", &text]).timeout(120).spawn();
+        running.wait_for_output("filled");
+        Some(Bare { running, end })
+    }
+
     fn pid(&self) -> i32 {
         self.running.pid()
     }
@@ -68,10 +88,16 @@ impl Bare {
 }
 
 fn attach(machine: &Machine, pid: i32) -> Running {
+    attach_with(machine, pid, &["--memory", BUDGET])
+}
+
+fn attach_with(machine: &Machine, pid: i32, flags: &[&str]) -> Running {
     let job = machine.job(machine.pleat());
     let pid = pid.to_string();
     let swap = machine.scratch().display().to_string();
-    job.args(["attach", "--memory", BUDGET, "--swap-dir", &swap, &pid])
+    job.args(["attach", "--swap-dir", &swap])
+        .args(flags)
+        .arg(&pid)
         .timeout(120)
         .spawn()
 }
@@ -216,23 +242,13 @@ fn who_has_no_room_in_its_memory_cgroup_stays() {
     let Some(machine) = Machine::ready() else {
         return;
     };
-    let Some(program) = machine.waiters() else {
-        return;
-    };
     let group = match Cgroup::limited_to(200 * MIB) {
         Ok(group) => group,
         Err(why) => return skip(why),
     };
-    let end = machine.scratch().join("end-in-group");
-    let text = format!(
-        "echo 0 > {} && exec {} {SIZE} 0 {}",
-        group.procs().display(),
-        program.display(),
-        end.display()
-    );
-    let running = machine.job("sh").args(["-c", &text]).timeout(120).spawn();
-    running.wait_for_output("filled");
-    let bare = Bare { running, end };
+    let Some(bare) = Bare::in_group(&machine, &group) else {
+        return;
+    };
     let supervisor = attach(&machine, bare.pid());
     expect_away(&machine, &supervisor);
     group.tighten(2 * MIB).expect("more than is in use");
@@ -244,6 +260,49 @@ fn who_has_no_room_in_its_memory_cgroup_stays() {
     // It goes on within its budget.
     bare.end();
     supervisor.wait().expect_success();
+}
+
+#[test]
+fn the_limit_that_the_processes_are_under_is_what_a_budget_is_reckoned_from() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let group = match Cgroup::limited_to(100 * MIB) {
+        Ok(group) => group,
+        Err(why) => return skip(why),
+    };
+    let Some(bare) = Bare::in_group(&machine, &group) else {
+        return;
+    };
+    let has_budget = |supervisor: &Running, bytes: u64| {
+        eventually(Duration::from_secs(20), || {
+            let job = machine.listed(supervisor.pid());
+            job.is_some_and(|job| job["budget_bytes"].as_u64() == Some(bytes))
+        })
+    };
+    let set = |memory: &str| machine.ask(["set", &bare.pid().to_string(), "--memory", memory]);
+    let supervisor = attach_with(&machine, bare.pid(), &[]);
+    assert!(has_budget(&supervisor, 90 * MIB), "{}", supervisor.stderr());
+    let half = set("50%");
+    assert!(half.status.success(), "{half:?}");
+    assert!(has_budget(&supervisor, 50 * MIB));
+    expect_away(&machine, &supervisor);
+    let refused = set("120M");
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{why}");
+    assert!(why.contains("memory cgroup"), "{why}");
+    detach(&machine, bare.pid());
+    let outcome = supervisor.wait();
+    outcome.expect_success();
+    assert!(!outcome.stderr.contains("warning"), "{}", outcome.stderr);
+    let supervisor = attach_with(&machine, bare.pid(), &["--memory", "120M"]);
+    assert!(has_budget(&supervisor, 120 * MIB));
+    bare.end();
+    let outcome = supervisor.wait();
+    outcome.expect_success();
+    let warning = "--memory 120M is more than the 100M that the processes' memory cgroup allows";
+    assert!(outcome.stderr.contains(warning), "{}", outcome.stderr);
+    assert_eq!(group.oom_kills(), 0);
 }
 
 #[test]

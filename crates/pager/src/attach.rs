@@ -67,18 +67,25 @@ fn root(pid: i32) -> Result<Root, RunError> {
 fn told(name: &str, pid: i32, error: &io::Error) -> String {
     let user = |pid: i32| procfs::real_uid(pid).ok();
     let is_others = user(pid) != user(std::process::id() as i32);
-    let is_limited = inject::is_tracing_limited();
-    let remedy = match () {
-        () if is_others => "it is another user's: run this as root",
-        () if is_limited => {
+    let remedy = remedy(is_others, inject::ptrace_scope());
+    format!("{name} ({pid}) may not be traced ({error}), by which pleat gets into it: {remedy}")
+}
+
+fn remedy(is_others: bool, ptrace_scope: u32) -> &'static str {
+    match (is_others, ptrace_scope) {
+        (_, 3..) => {
+            "kernel.yama.ptrace_scope is 3, so nobody may trace, and that stays so until the machine starts again: start the program \
+             by `pleat run`"
+        }
+        (true, _) => "it is another user's: run this as root",
+        (false, 1 | 2) => {
             "the kernel lets nobody but root trace processes that he has not started (kernel.yama.ptrace_scope): run this as root, or \
              start the program by `pleat run`"
         }
-        () => {
+        (false, 0) => {
             "a debugger traces it, or it has more rights than its user: end that, or run this as root"
         }
-    };
-    format!("{name} ({pid}) may not be traced ({error}), by which pleat gets into it: {remedy}")
+    }
 }
 
 #[cfg(test)]
@@ -102,6 +109,16 @@ mod tests {
         assert!(refusal(child.id() as i32).contains("does not exist"));
         let thread = std::thread::spawn(pleat_sys::process::own_thread);
         let _ = refusal(thread.join().unwrap());
+    }
+
+    #[test]
+    fn root_is_not_a_remedy_where_nobody_may_trace() {
+        for scope in 0..3 {
+            assert!(remedy(true, scope).contains("as root"));
+            assert!(remedy(false, scope).contains("as root"));
+        }
+        assert!(!remedy(true, 3).contains("as root"));
+        assert!(!remedy(false, 3).contains("as root"));
     }
 
     #[test]

@@ -36,6 +36,12 @@ pub fn memory_cgroup_limits_of(pid: Pid) -> Vec<CgroupLimit> {
     limits_told_by(&format!("/proc/{pid}/cgroup"))
 }
 
+/// The least memory limit that any of these processes is under, as far as this one sees them.
+pub fn least_memory_limit_of(pids: &[Pid]) -> Option<CgroupLimit> {
+    let limits = pids.iter().copied().flat_map(memory_cgroup_limits_of);
+    least(limits.collect())
+}
+
 fn limits_told_by(cgroup: &str) -> Vec<CgroupLimit> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let groups = fs::read_to_string(cgroup).unwrap_or_default();
@@ -324,6 +330,15 @@ mod tests {
         let text = "MemTotal:       24684092 kB\nMemAvailable:   24415232 kB\n";
         assert_eq!(parse_mem_available(text), Some(24_415_232 * 1024));
         assert_eq!(parse_mem_available("MemTotal: 1 kB\n"), None);
+    }
+
+    #[test]
+    fn the_least_limit_of_several_processes_is_that_of_one_of_them() {
+        let own = std::process::id() as Pid;
+        assert_eq!(least_memory_limit_of(&[]), None);
+        assert_eq!(least_memory_limit_of(&[own, own]), memory_cgroup_limit());
+        let gone = Pid::MAX;
+        assert_eq!(least_memory_limit_of(&[gone]), None);
     }
 
     #[test]

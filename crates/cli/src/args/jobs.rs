@@ -69,7 +69,9 @@ Exit status:
 #[derive(Debug, Clone, clap::Args)]
 pub struct AttachArgs {
     /// Budget for everything: the processes and their children, compressed memory, pleat itself; in the
-    /// forms that 'pleat run --memory' takes. Default: as there
+    /// forms that 'pleat run --memory' takes. Percentages are of the least limit of a memory cgroup that the
+    /// processes or pleat are under, else of what the processes have and what is available. Default: 90% of that
+    /// limit if there is one, else 80% of the other
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub memory: Option<String>,
 
@@ -185,7 +187,8 @@ pub struct SetArgs {
     #[arg(value_name = "PID|NAME")]
     pub job: String,
 
-    /// The new budget, larger or smaller, in the forms that 'pleat run --memory' takes; at least 16M
+    /// The new budget, larger or smaller, in the forms that 'pleat run --memory' takes; at least 16M.
+    /// Percentages are of the limit that the job is under, else of what it uses and what is available
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub memory: String,
 

@@ -6,9 +6,10 @@ use crate::budget::MachineMemory;
 use crate::exit::{Exit, Stop};
 use crate::output::print;
 use crate::pager::control::{Request, Status};
-use crate::settings::resolve_budget;
+use crate::settings::{parse_memory, resolve_budget};
 use crate::size::human;
 use pleat_sys::procfs;
+use std::io;
 use std::time::{Duration, Instant};
 
 /// Between two looks at how far the job has come.
@@ -25,11 +26,12 @@ pub fn set(raw: &SetArgs) -> Exit {
 }
 
 fn try_set(raw: &SetArgs) -> Result<Exit, Stop> {
-    let memory = MachineMemory::read().map_err(|error| Stop::failure(error.to_string()))?;
-    let budget = resolve_budget(Some(&raw.memory), &memory, &mut Vec::new())
-        .map_err(|error| Stop::mistake(error.to_string()))?;
+    parse_memory(&raw.memory).map_err(|error| Stop::mistake(error.to_string()))?;
     let found = Found::all();
     let job = choose_or_tell(&found, &raw.job)?;
+    let memory = memory_for(&job.status).map_err(|error| Stop::failure(error.to_string()))?;
+    let budget = resolve_budget(Some(&raw.memory), &memory, &mut Vec::new())
+        .map_err(|error| Stop::mistake(error.to_string()))?;
     check_around(&found, job, budget.bytes)?;
     let title = job.title();
     let answer = job.order(Request::Set(budget.bytes))?;
@@ -43,6 +45,12 @@ fn try_set(raw: &SetArgs) -> Result<Exit, Stop> {
         true => Ok(Exit::Program(0)),
         false => wait(job, Duration::from_secs(raw.wait.into())),
     }
+}
+
+/// What percentages are of: what there is for the job, not for whoever asks.
+fn memory_for(status: &Status) -> io::Result<MachineMemory> {
+    let pids = [&[status.pid], &status.attached_pids[..]].concat();
+    MachineMemory::for_job(&pids, status.used_bytes)
 }
 
 /// Waits until the job is within its budget.

@@ -14,11 +14,15 @@ use crate::own_group::OwnGroup;
 use crate::reclaim;
 use crate::report::Report;
 use pleat_sys::inject::is_open;
-use pleat_sys::{limits, procfs};
-use std::time::Instant;
+use pleat_sys::limits::{self, CgroupLimit};
+use pleat_sys::pidfd::has_ended;
+use pleat_sys::procfs;
+use std::time::{Duration, Instant};
 
 /// Whether less of a process is locked is not asked.
 const WORTH_A_LOOK: u64 = 1 << 20;
+/// A process that is managed since then may have memory that is still to be registered.
+const REGISTERS_FOR: Duration = Duration::from_secs(1);
 
 impl Supervisor<'_> {
     /// Gives the job this budget, in bytes.
@@ -33,7 +37,7 @@ impl Supervisor<'_> {
                 BUDGET_MIN >> 20
             ));
         }
-        let limit = limits::memory_cgroup_limit().map(|limit| limit.bytes);
+        let limit = self.least_limit().map(|limit| limit.bytes);
         if let Some(limit) = limit.filter(|&limit| bytes > limit && bytes > self.budget.bytes) {
             return Err(format!(
                 "a budget of {} MiB is more than the memory cgroup of the job allows, so the kernel would kill it: give at most \
@@ -50,7 +54,12 @@ impl Supervisor<'_> {
                 self.budget_max_bytes >> 20
             ));
         }
-        let (least, kept) = self.least_budget(bytes);
+        let (mut least, mut kept) = self.least_budget(bytes);
+        if bytes < self.budget.bytes && bytes < least {
+            // The last look may be older than the registration of what it did not know.
+            self.look_at_memory();
+            (least, kept) = self.least_budget(bytes);
+        }
         if bytes < self.budget.bytes && bytes < least {
             return Err(format!(
                 "{} MiB of the job cannot be folded or written out (shared memory, locked pages, unmanaged programs, pleat itself, \
@@ -69,6 +78,15 @@ impl Supervisor<'_> {
         self.shared.writer.open();
         self.shared.feed_starving();
         Ok(())
+    }
+
+    /// The least memory limit that this process is under, or one that it has taken up.
+    fn least_limit(&self) -> Option<CgroupLimit> {
+        let roots = self.family.roots().iter();
+        let given = roots.filter(|root| !has_ended(&root.pidfd));
+        let own = std::process::id() as i32;
+        let pids: Vec<i32> = given.map(|root| root.pid).chain([own]).collect();
+        limits::least_memory_limit_of(&pids)
     }
 
     pub(super) fn take_on(&mut self, budget: Budget) {
@@ -96,6 +114,9 @@ impl Supervisor<'_> {
     /// The least budget that holds the job, of those about as large as `bytes`, and what of the job has to stay in memory; in
     /// bytes, as far as is known. What no process was made ready for yet is taken to be like the rest.
     pub(super) fn least_budget(&self, bytes: u64) -> (u64, u64) {
+        let is_registering = self
+            .managed_at
+            .is_some_and(|at| at.elapsed() < REGISTERS_FOR);
         // While memory is plenty not all that is new is announced.
         let foldable = self
             .census
@@ -103,7 +124,7 @@ impl Supervisor<'_> {
             .iter()
             .filter(|(pid, process)| match process.stage {
                 Stage::Ready(_) | Stage::Preparing(..) => true,
-                Stage::Managed(_) => self.is_at_ease,
+                Stage::Managed(_) => self.is_at_ease || is_registering,
                 Stage::Silent => self.injections.is_hopeful(**pid) && is_open(**pid, &self.socket),
                 Stage::Unmanageable => false,
             });

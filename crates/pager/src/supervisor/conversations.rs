@@ -338,6 +338,7 @@ impl Supervisor<'_> {
             process.hurried = None;
             process.why_unmanaged = None;
         }
+        self.managed_at = Some(Instant::now());
         self.stay_ahead();
     }
 

@@ -173,6 +173,8 @@ pub struct Supervisor<'a> {
     headroom: Headroom,
     /// When memory was last seen to grow unasked, while this thread runs ahead of other load for it.
     ahead_since: Option<Instant>,
+    /// When a process became managed last.
+    managed_at: Option<Instant>,
     /// What of that the job uses all the same.
     lent_bytes: u64,
     /// When pages that refused to be taken were tried again last, and how long they are to be left alone.
@@ -294,6 +296,7 @@ impl<'a> Supervisor<'a> {
             is_at_ease: false,
             strain: Strain::default(),
             ahead_since: None,
+            managed_at: None,
             lent_bytes: 0,
             overdraft_bytes: 0,
             left_to_others_bytes: 0,

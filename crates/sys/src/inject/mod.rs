@@ -508,10 +508,12 @@ pub fn can_trace(pid: i32) -> Result<(), TraceError> {
     tried.unwrap_or(Err(TraceError::Busy))
 }
 
-/// Whether the kernel lets ordinary users trace only what they have started, or nothing (kernel.yama.ptrace_scope).
-pub fn is_tracing_limited() -> bool {
+/// Whom the kernel lets trace (kernel.yama.ptrace_scope): 0 where it does not limit that, 1 what one has started, 2 only who has
+/// CAP_SYS_PTRACE, 3 nobody.
+pub fn ptrace_scope() -> u32 {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-    scope.is_ok_and(|scope| scope.trim() != "0")
+    let scope = scope.ok().and_then(|scope| scope.trim().parse().ok());
+    scope.unwrap_or(0)
 }
 
 fn answer(what: &'static str, value: i64) -> Result<u64, InjectError> {
