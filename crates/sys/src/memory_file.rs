@@ -1,9 +1,10 @@
-//! Shared memory that stands in the place of a file (memfd).
+//! Shared memory that processes map: made here, to stand in the place of a file (memfd), or by a process of a job, and found.
 //!
-//! Processes map it where they would map the file. Its pages exist from when they are filled until they
-//! are punched out; where there is none, who touches the mapping raises a userfault.
+//! Its pages exist from when they are filled until they are punched out; where there is none, who touches a mapping of it
+//! raises a userfault.
 
-use std::fs::{File, Permissions};
+use crate::procfs::{FilePart, Pid};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -53,6 +54,69 @@ impl MemoryFile {
             file,
             identity: (status.dev(), status.ino()),
         })
+    }
+
+    /// The memory that a process has mapped there, if it is this: by device and inode.
+    ///
+    /// # Errors
+    /// Something else is mapped there by now, or nothing; or this process may not look (CAP_SYS_ADMIN or
+    /// CAP_CHECKPOINT_RESTORE).
+    pub fn of_mapping(pid: Pid, part: &FilePart, identity: (u64, u64)) -> io::Result<MemoryFile> {
+        let (start, end) = (part.mapping.start, part.mapping.end);
+        let path = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let status = file.metadata()?;
+        if (status.dev(), status.ino()) != identity {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(MemoryFile { file, identity })
+    }
+
+    /// Bytes from its first page to its last, whether they exist or not.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn size(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Puts pages into a hole. A mapping shows each of them whole or not at all: the kernel has it locked until it is.
+    ///
+    /// # Errors
+    /// Of the kernel; there may be some then.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)
+    }
+
+    /// Where its pages are: offsets and bytes of runs without a hole.
+    ///
+    /// # Errors
+    /// Of the kernel.
+    pub fn runs(&self) -> io::Result<Vec<(u64, u64)>> {
+        let (mut runs, mut at) = (Vec::new(), 0);
+        while let Some(start) = self.seek(at, libc::SEEK_DATA)? {
+            // Behind the last page there is always a hole.
+            let end = self.seek(start, libc::SEEK_HOLE)?.unwrap_or(start);
+            if end <= start {
+                break;
+            }
+            runs.push((start, end - start));
+            at = end;
+        }
+        Ok(runs)
+    }
+
+    fn seek(&self, from: u64, what: i32) -> io::Result<Option<u64>> {
+        // SAFETY: plain numbers. The position that this sets is used by nobody.
+        let at = unsafe { libc::lseek(self.file.as_raw_fd(), from as libc::off_t, what) };
+        if at >= 0 {
+            return Ok(Some(at as u64));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::ENXIO) => Ok(None),
+            _ => Err(error),
+        }
     }
 
     /// Device and inode, as /proc/PID/maps shows them.
@@ -110,6 +174,35 @@ impl MemoryFile {
     }
 }
 
+/// A page of shared memory without a name, of our own.
+pub struct SharedPage(*mut libc::c_void);
+
+impl SharedPage {
+    /// # Errors
+    /// There is no memory.
+    pub fn new() -> io::Result<SharedPage> {
+        let (access, kind) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping, where the kernel likes.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), pleat_wire::PAGE, access, kind, -1, 0) };
+        match at {
+            libc::MAP_FAILED => Err(io::Error::last_os_error()),
+            at => Ok(SharedPage(at)),
+        }
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> u64 {
+        self.0 as u64
+    }
+}
+
+impl Drop for SharedPage {
+    fn drop(&mut self) {
+        // SAFETY: ours, and used by nobody else.
+        unsafe { libc::munmap(self.0, pleat_wire::PAGE) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,5 +219,25 @@ mod tests {
         assert!(memory.punch(4096, 4096));
         assert!(!memory.is_present(4096, 4096) && memory.is_present(8192, 4096));
         assert_eq!(memory.bytes(), 4096);
+        assert_eq!(memory.runs().unwrap(), [(8192, 4096)]);
+        memory.write(0, &[1; 4096]).unwrap();
+        assert_eq!(memory.runs().unwrap(), [(0, 4096), (8192, 4096)]);
+    }
+
+    #[test]
+    fn memory_without_a_name_is_found_by_its_mapping_and_nothing_else_is() {
+        let page = SharedPage::new().unwrap();
+        let pid = std::process::id() as Pid;
+        let parts = crate::procfs::nameless_parts(pid).unwrap();
+        let at = page.address();
+        let is_it = |one: &&crate::procfs::NamelessPart| one.part.mapping.start == at;
+        let found = parts.iter().find(is_it).expect("it is mapped");
+        assert_eq!(found.identity.0, crate::procfs::nameless_device().unwrap());
+        let other = (found.identity.0, found.identity.1 + 1);
+        assert!(MemoryFile::of_mapping(pid, &found.part, other).is_err());
+        match MemoryFile::of_mapping(pid, &found.part, found.identity) {
+            Ok(memory) => assert_eq!(memory.size().unwrap(), 4096),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),
+        }
     }
 }

@@ -199,6 +199,9 @@ fn bpf<T>(command: libc::c_int, argument: &mut T) -> io::Result<libc::c_long> {
     }
 }
 
+/// Tries to load the program, at most.
+const LOADS_MAX: usize = 100;
+
 fn load(code: &[u64]) -> io::Result<OwnedFd> {
     let mut argument = Load {
         kind: PROG_TYPE_SYSCALL,
@@ -208,7 +211,15 @@ fn load(code: &[u64]) -> io::Result<OwnedFd> {
         flags: F_SLEEPABLE,
         ..Load::default()
     };
-    let descriptor = bpf(PROG_LOAD, &mut argument)?;
+    // The kernel gives up its look at the program when a signal waits, and says to try again.
+    let mut attempts = 0..LOADS_MAX;
+    let descriptor = loop {
+        match bpf(PROG_LOAD, &mut argument) {
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && attempts.next().is_some() => {}
+            other => break other?,
+        }
+    };
     // SAFETY: the kernel has just made it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
 }
@@ -368,7 +379,10 @@ fn of_one_page(code: &mut Assembler, btf: &Btf, page: i32) -> io::Result<()> {
     code.load(R1, STACK, READ);
     code.store(STACK, PAGE_AT, R1);
     let at = ANSWERS + ANSWER_BYTES * page as i16;
-    code.answer(btf.offset("page", "compound_head")?, 8, at + HEAD);
+    // Its lowest bit tells of a page behind the first of a larger one; what the rest says has changed with the name, in Linux 7.
+    let head = btf.offset("page", "compound_head");
+    let head = head.or_else(|_| btf.offset("page", "compound_info"))?;
+    code.answer(head, 8, at + HEAD);
     code.answer(btf.offset("page", "flags")?, 8, at + FLAGS);
     code.answer(btf.offset("page", "_mapcount")?, 4, at + MAPPINGS);
     code.answer(btf.offset("page", "_refcount")?, 4, at + REFERENCES);

@@ -17,16 +17,17 @@ pub use content::Content;
 pub use credentials::{credentials, is_in_our_user_namespace, Credentials};
 pub use flags::{has_userfaultfd, registered, wiped_on_fork, Registered};
 pub use maps::{
-    has_shared_memory_beside, is_named, mappings_of, maps, FilePart, Mapping, MappingKind,
-    MapsReader,
+    has_shared_memory_beside, is_named, mappers_of, mappings_of, maps, nameless_device,
+    nameless_parts, shared_memory_beside, FilePart, Mapper, Mapping, MappingKind, MapsReader,
+    NamelessPart,
 };
 pub use memory::{rollup, MinorFaults, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs, PageTable};
 pub use process::{
-    command_line, descendants, exe, is_strict, is_thread_of, last_cpu_of_thread, limits, of_users,
-    own_number, parent, real_uid, seccomp_filters, shares_numbers, shows_us, sleeps_in, start_time,
-    status, tgid_of_thread, thread_called, CpuTimeReader, LastCpuReader, Limits, Status,
-    ThreadTimes,
+    children, command_line, descendants, exe, is_ending, is_strict, is_thread_of,
+    last_cpu_of_thread, limits, of_users, own_number, own_thread_number, parent, pids, real_uid,
+    seccomp_filters, shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread,
+    thread_called, CpuTimeReader, LastCpuReader, Limits, Status, ThreadTimes,
 };
 pub use state::{is_stopped, state, state_letter, status_of_first_but_one, State};
 

@@ -51,7 +51,7 @@ pub enum Stays {
 pub struct Held<'a> {
     pages: InPipe<'a>,
     memory: &'a MemoryFile,
-    offset: u64,
+    offsets: Vec<u64>,
 }
 
 /// Pages that are in the pipe alone: their bytes are nowhere else.
@@ -106,17 +106,12 @@ impl TakeOut {
         })
     }
 
-    /// Holds the pages at a place of the memory.
+    /// Holds the pages at these places of the memory, in ascending order.
     ///
     /// # Errors
     /// Of the kernel: the memory ends before, or it had to bring a page from its swap and could not.
-    pub fn hold<'a>(
-        &'a mut self,
-        memory: &'a MemoryFile,
-        offset: u64,
-        pages: usize,
-    ) -> io::Result<Held<'a>> {
-        assert!((1..=PAGES_MAX).contains(&pages) && offset.is_multiple_of(PAGE as u64));
+    pub fn hold<'a>(&'a mut self, memory: &'a MemoryFile, offsets: &[u64]) -> io::Result<Held<'a>> {
+        assert!((1..=PAGES_MAX).contains(&offsets.len()));
         let pages_in_pipe = InPipe {
             taker: self,
             count: 0,
@@ -124,10 +119,10 @@ impl TakeOut {
         let mut held = Held {
             pages: pages_in_pipe,
             memory,
-            offset,
+            offsets: offsets.to_vec(),
         };
-        while held.pages.count < pages {
-            held.splice_one()?;
+        for &offset in offsets {
+            held.splice_one(offset)?;
         }
         Ok(held)
     }
@@ -142,8 +137,8 @@ impl TakeOut {
 
 impl<'a> Held<'a> {
     /// One page for each buffer of the pipe: several calls, for one may put parts of pages together.
-    fn splice_one(&mut self) -> io::Result<()> {
-        let mut at = (self.offset + (self.pages.count * PAGE) as u64) as libc::loff_t;
+    fn splice_one(&mut self, offset: u64) -> io::Result<()> {
+        let mut at = offset as libc::loff_t;
         let into = self.pages.taker.pipe.into.as_raw_fd();
         let from = self.memory.as_raw_fd();
         // SAFETY: plain numbers, and a place that outlives the call.
@@ -186,8 +181,11 @@ impl<'a> Held<'a> {
     /// The memory cannot be punched, or a huge page was not removed as a whole: then what the caller knows of the memory is
     /// not true any more.
     pub fn remove(self) -> Result<Removed<'a>, NotRemoved> {
-        let bytes = (self.pages.count * PAGE) as u64;
-        match self.memory.punch(self.offset, bytes) {
+        let mut runs = self
+            .offsets
+            .chunk_by(|one, next| one + PAGE as u64 == *next);
+        let punch = |run: &[u64]| self.memory.punch(run[0], (run.len() * PAGE) as u64);
+        match runs.all(punch) {
             true => Ok(Removed(self.pages)),
             false => Err(NotRemoved),
         }

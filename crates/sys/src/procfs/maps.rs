@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use super::{malformed, Pid};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 
@@ -105,6 +106,152 @@ pub fn mappings_of(pid: Pid, identity: (u64, u64)) -> io::Result<Vec<FilePart>> 
         }
     }
     Ok(parts)
+}
+
+/// What the kernel calls shared memory that has no name and no descriptor: MAP_SHARED with MAP_ANONYMOUS, or of /dev/zero.
+const NAMELESS: &[u8] = b"/dev/zero (deleted)";
+
+/// A mapping of shared memory that has no name and no descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamelessPart {
+    /// Where, and from where on in that memory.
+    pub part: FilePart,
+    /// Device and inode of the memory.
+    pub identity: (u64, u64),
+}
+
+/// Such mappings of a process. A deleted file may have the same name: its device is another than that of
+/// [`nameless_device`].
+///
+/// # Errors
+/// As for [`MapsReader::read`].
+pub fn nameless_parts(pid: Pid) -> io::Result<Vec<NamelessPart>> {
+    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let lines = text.split(|&byte| byte == b'\n');
+    let is_meant = |line: &&[u8]| line.ends_with(NAMELESS) || contains(line, b"[anon_shmem:");
+    let parts = lines.filter(is_meant).filter_map(|line| {
+        let (offset, identity) = file_of(line)?;
+        let mapping = parse_line(line.trim_ascii_end())?;
+        let part = FilePart { mapping, offset };
+        Some(NamelessPart { part, identity })
+    });
+    Ok(parts.collect())
+}
+
+/// The device that all such memory is on, and nothing that could be opened by a name.
+///
+/// # Errors
+/// There is no memory for a page of it.
+pub fn nameless_device() -> io::Result<u64> {
+    let page = crate::memory_file::SharedPage::new()?;
+    let own = nameless_parts(std::process::id() as Pid)?;
+    let at = page.address();
+    let found = own
+        .iter()
+        .find(|one| (one.part.mapping.start..one.part.mapping.end).contains(&at));
+    let found = found.ok_or_else(|| malformed("maps"))?;
+    Ok(found.identity.0)
+}
+
+/// A process that has a file mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapper {
+    /// Its number.
+    pub pid: Pid,
+    /// Some of it is mapped privately.
+    pub is_private: bool,
+}
+
+/// Lists of processes are read so often, at most.
+const LISTS_MAX: usize = 32;
+
+/// All processes that have a file mapped, of all that there are. Left out is who may not be looked at, and is older than this
+/// process: the file must be such that he cannot have got it.
+///
+/// Processes come and go meanwhile. One that hands a mapping to a child by fork, and ends before it is looked at, must not leave
+/// that child unseen; so the list of processes is read until there is nobody new. Whoever comes after the last list was forked
+/// by one that was looked at, or by a child of such.
+///
+/// # Errors
+/// The mappings of one cannot be read: nobody knows what it has. There is no end of new processes.
+pub fn mappers_of(identity: (u64, u64)) -> io::Result<Vec<Mapper>> {
+    let mut mappers = Vec::new();
+    let mut seen = HashSet::new();
+    let start = super::start_time(std::process::id() as Pid)?;
+    for _ in 0..LISTS_MAX {
+        let mut pids = super::pids();
+        // Of a number that was given to another meanwhile both are to be looked at.
+        pids.retain(|&pid| seen.insert((pid, super::start_time(pid).ok())));
+        if pids.is_empty() {
+            return Ok(mappers);
+        }
+        for pid in pids {
+            mappers.extend(mapper(pid, identity, start)?);
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
+}
+
+fn mapper(pid: Pid, identity: (u64, u64), own_start: u64) -> io::Result<Option<Mapper>> {
+    let mut text = Vec::new();
+    if let Err(error) = read_all_maps(pid, &mut text) {
+        let is_older = || super::start_time(pid).is_ok_and(|start| start < own_start);
+        if !is_gone(&error) && !is_older() {
+            return Err(error);
+        }
+    }
+    let lines = text.split(|&byte| byte == b'\n');
+    let of_it = lines.filter(|line| file_of(line).is_some_and(|(_, of)| of == identity));
+    let is_private = |line: &[u8]| !parse_line(line).is_some_and(|mapping| mapping.shared);
+    let found = of_it.map(is_private).reduce(|one, other| one || other);
+    Ok(found.map(|is_private| Mapper { pid, is_private }))
+}
+
+/// Of a process whose first thread has ended the other threads tell.
+fn read_all_maps(pid: Pid, text: &mut Vec<u8>) -> io::Result<()> {
+    File::open(format!("/proc/{pid}/maps"))?.read_to_end(text)?;
+    if !text.is_empty() {
+        return Ok(());
+    }
+    for thread in crate::inject::threads::of(pid) {
+        let read = File::open(format!("/proc/{pid}/task/{thread}/maps"))
+            .and_then(|mut maps| maps.read_to_end(text));
+        match read {
+            Ok(0) => {}
+            Ok(_) => return Ok(()),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
+}
+
+/// Bytes of addresses at which a process has shared memory: mapped shared, and on no disk. Not counted is what is named like
+/// this, and what of these.
+///
+/// # Errors
+/// As for [`MapsReader::read`].
+pub fn shared_memory_beside(
+    pid: Pid,
+    name: &str,
+    known: &dyn Fn((u64, u64)) -> bool,
+) -> io::Result<u64> {
+    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
+    let name = format!("/memfd:{name}");
+    let bytes_of = |line: &[u8]| {
+        let mapping = parse_line(line.trim_ascii_end())?;
+        let (_, (device, inode)) = file_of(line)?;
+        let is_counted = mapping.shared
+            && libc::major(device) == 0
+            && !known((device, inode))
+            && !contains(line, name.as_bytes());
+        is_counted.then(|| mapping.end - mapping.start)
+    };
+    Ok(text.split(|&byte| byte == b'\n').filter_map(bytes_of).sum())
 }
 
 /// Whether what a process has mapped at an address has a name like this.

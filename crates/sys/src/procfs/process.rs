@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 /// Fields of /proc/PID/stat, numbered as in proc(5).
+const FIELD_FLAGS: usize = 9;
 const FIELD_PPID: usize = 4;
 const FIELD_START_TIME: usize = 22;
 const FIELD_LAST_CPU: usize = 39;
@@ -237,6 +238,23 @@ pub fn thread_called(pid: Pid, name: Pid) -> Option<Pid> {
     threads.find(is_called)
 }
 
+/// The number of a thread of a process in the PID namespace it is in itself.
+#[must_use]
+pub fn own_thread_number(pid: Pid, tid: Pid) -> Option<Pid> {
+    called_by_itself(&format!("/proc/{pid}/task/{tid}/status"))
+}
+
+/// Whether a thread of a process is ending, or has: it runs nothing of its program any more.
+#[must_use]
+pub fn is_ending(pid: Pid, tid: Pid) -> bool {
+    const EXITING: u64 = 4;
+    let stat = fs::read(format!("/proc/{pid}/task/{tid}/stat"));
+    let flags = stat
+        .ok()
+        .and_then(|line| stat_field::<u64>(&line, FIELD_FLAGS));
+    flags.is_none_or(|flags| flags & EXITING != 0)
+}
+
 /// The number of a process in the PID namespace it is in itself.
 #[must_use]
 pub fn own_number(pid: Pid) -> Option<Pid> {
@@ -295,12 +313,18 @@ pub fn command_line(pid: Pid) -> Vec<OsString> {
         .collect()
 }
 
-/// All processes of these users.
-pub fn of_users(users: &HashSet<u32>) -> Vec<Pid> {
+/// All processes.
+pub fn pids() -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok());
-    pids.filter(|pid| real_uid(*pid).is_ok_and(|user| users.contains(&user)))
-        .collect()
+    pids.collect()
+}
+
+/// All processes of these users.
+pub fn of_users(users: &HashSet<u32>) -> Vec<Pid> {
+    let mut pids = pids();
+    pids.retain(|pid| real_uid(*pid).is_ok_and(|user| users.contains(&user)));
+    pids
 }
 
 /// Whether /proc is there and numbers processes as we do.
@@ -358,6 +382,13 @@ pub fn descendants(pid: Pid) -> Vec<Pid> {
     found
 }
 
+/// The children of a process.
+#[must_use]
+pub fn children(pid: Pid) -> Vec<Pid> {
+    let of_all = || children_of_all().remove(&pid).unwrap_or_default();
+    children_of(pid).unwrap_or_else(of_all)
+}
+
 /// The children of all threads of a process; `None` where the kernel was built without that list.
 fn children_of(pid: Pid) -> Option<Vec<Pid>> {
     let mut children = Vec::new();
@@ -377,8 +408,7 @@ fn children_of(pid: Pid) -> Option<Vec<Pid>> {
 /// The children of every process, from the parent that each names.
 fn children_of_all() -> HashMap<Pid, Vec<Pid>> {
     let mut children: HashMap<Pid, Vec<Pid>> = HashMap::new();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<Pid>().ok()) {
+    for pid in pids() {
         let parent = fs::read(format!("/proc/{pid}/stat"))
             .ok()
             .and_then(|line| stat_field::<Pid>(&line, FIELD_PPID));

@@ -88,6 +88,11 @@ fn taker(pages: usize) -> Option<(TakeOut, MemoryFile, Mapping)> {
     Some((taker, memory, mapping))
 }
 
+/// Where these pages are.
+fn places(pages: std::ops::Range<usize>) -> Vec<u64> {
+    pages.map(|page| (page * PAGE) as u64).collect()
+}
+
 fn word_of(bytes: &[u8], page: usize) -> u64 {
     let bytes = &bytes[page * PAGE..page * PAGE + 8];
     u64::from_ne_bytes(bytes.try_into().unwrap())
@@ -103,11 +108,32 @@ fn stay_in_the_end(held: &Held<'_>, expected: &[Option<Stays>]) {
 }
 
 #[test]
+fn pages_that_do_not_lie_side_by_side_go_together() {
+    let Some((mut taker, memory, mapping)) = taker(9) else {
+        return;
+    };
+    let at: Vec<u64> = [0, 3, 4, 8].map(|page| (page * PAGE) as u64).into();
+    let held = taker.hold(&memory, &at).unwrap();
+    stay_in_the_end(&held, &[None; 4]);
+    let removed = held.remove().unwrap();
+    let mut bytes = vec![0; 4 * PAGE];
+    removed.read(LONG, &mut bytes).unwrap();
+    assert_eq!([0, 1, 2, 3].map(|page| word_of(&bytes, page)), [1, 4, 5, 9]);
+    let left = [1, 2, 5, 6, 7].map(|page| mapping.word(page).load(Ordering::Relaxed));
+    assert_eq!(left, [2, 3, 6, 7, 8]);
+    let page = PAGE as u64;
+    assert_eq!(
+        memory.runs().unwrap(),
+        [(page, 2 * page), (5 * page, 3 * page)]
+    );
+}
+
+#[test]
 fn what_is_written_while_a_page_is_held_is_taken_along() {
     let Some((mut taker, memory, mapping)) = taker(8) else {
         return;
     };
-    let held = taker.hold(&memory, 2 * PAGE as u64, 3).unwrap();
+    let held = taker.hold(&memory, &places(2..5)).unwrap();
     stay_in_the_end(&held, &[None; 3]);
     mapping.word(3).store(1234, Ordering::Relaxed);
     let removed = held.remove().unwrap();
@@ -125,12 +151,12 @@ fn pages_that_were_only_held_stay_where_they_are() {
         return;
     };
     for _ in 0..3 {
-        drop(taker.hold(&memory, 0, 64).unwrap());
+        drop(taker.hold(&memory, &places(0..64)).unwrap());
     }
     assert!(memory.is_present(0, 64 * PAGE as u64));
     assert_eq!(mapping.word(63).load(Ordering::Relaxed), 64);
     // The pipe has nothing left of them.
-    let held = taker.hold(&memory, 7 * PAGE as u64, 1).unwrap();
+    let held = taker.hold(&memory, &places(7..8)).unwrap();
     let mut bytes = vec![0; PAGE];
     held.remove().unwrap().read(LONG, &mut bytes).unwrap();
     assert_eq!(word_of(&bytes, 0), 8);
@@ -148,7 +174,7 @@ fn pinned_and_locked_pages_are_known_and_others_are_not_taken_for_such() {
     if unsafe { libc::mlock(mapping.page(3), PAGE) } != 0 {
         return pleat_testing::skip("no memory may be locked here");
     }
-    let held = taker.hold(&memory, 0, 6).unwrap();
+    let held = taker.hold(&memory, &places(0..6)).unwrap();
     let (busy, locked) = (Some(Stays::Busy), Some(Stays::Locked));
     stay_in_the_end(&held, &[None, busy, None, locked, None, None]);
     drop(pin);
@@ -160,7 +186,7 @@ fn who_pins_a_page_at_the_last_moment_is_waited_for() {
     let Some((mut taker, memory, mapping)) = taker(2) else {
         return;
     };
-    let held = taker.hold(&memory, 0, 1).unwrap();
+    let held = taker.hold(&memory, &places(0..1)).unwrap();
     let pin = mapping.pin(0);
     let removed = held.remove().unwrap();
     let release = std::thread::spawn(move || {
@@ -171,7 +197,7 @@ fn who_pins_a_page_at_the_last_moment_is_waited_for() {
     removed.read(LONG, &mut bytes).unwrap();
     release.join().unwrap();
 
-    let held = taker.hold(&memory, PAGE as u64, 1).unwrap();
+    let held = taker.hold(&memory, &places(1..2)).unwrap();
     let _pin = mapping.pin(1);
     let removed = held.remove().unwrap();
     assert!(removed.read(WAIT, &mut bytes).is_err());
@@ -222,7 +248,7 @@ fn no_count_is_lost_while_pages_are_taken_out_and_put_back() {
     let (mut taken, start) = (0, Instant::now());
     while taken < TAKES && start.elapsed() < Duration::from_secs(20) {
         let page = taken % PAGES;
-        let held = taker.hold(&memory, (page * PAGE) as u64, 1).unwrap();
+        let held = taker.hold(&memory, &places(page..page + 1)).unwrap();
         if held.stays().unwrap() != [None] {
             drop(held);
             taker.spare.empty_all_cpus();
