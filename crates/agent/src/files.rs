@@ -26,7 +26,7 @@ use crate::{frozen, serve, start};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use pleat_wire::message::{
     FileAnswer, FileRequest, ASK_FILE, ASK_STAND_IN, BORROW, FILE_ANSWER, MAP_FILE, MAP_MEMORY,
-    MAP_STAND_IN,
+    MAP_STAND_IN, REMOVE_SHARED,
 };
 use pleat_wire::PAGE;
 use syscalls::Sysno;
@@ -281,6 +281,13 @@ pub fn announce_memory(address: usize, len: usize) {
         // A supervisor that does not answer has nothing to prepare.
         let _ = inquire(MAP_MEMORY, address, len);
     }
+}
+
+/// Has the supervisor remove pages of shared memory, of which some may be away. `false`: nothing was done, and nothing of it is
+/// away.
+pub fn remove_shared(address: usize, len: usize) -> bool {
+    let whole = len.next_multiple_of(PAGE);
+    start::is_served() && inquire(REMOVE_SHARED, address, whole).is_some_and(|yes| yes)
 }
 
 /// Asks about a range, over a connection of its own; `None` when the supervisor is gone.

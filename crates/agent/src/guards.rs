@@ -6,6 +6,7 @@
 //! one at the end of each thread's stack from 2.42 on, by its own system call (`patch`).
 
 use crate::area;
+use crate::files;
 use crate::raw::{self, Errno};
 use crate::serve;
 use crate::stubs::Registers;
@@ -13,7 +14,7 @@ use crate::stubs::Registers;
 /// Linux 6.13.
 const MADV_GUARD_INSTALL: i32 = 102;
 
-/// `madvise`, by way of [`install`] for guards.
+/// `madvise`, by way of [`install`] for guards, and of the supervisor for the removal of shared memory.
 ///
 /// # Safety
 /// As for the system call.
@@ -22,6 +23,8 @@ pub unsafe fn advise(start: usize, len: usize, advice: i32) -> Result<usize, Err
     unsafe {
         match advice {
             MADV_GUARD_INSTALL => install(start, len),
+            // The event is the same as for MADV_DONTNEED, which removes nothing of shared memory.
+            libc::MADV_REMOVE if area::is_managed() && files::remove_shared(start, len) => Ok(0),
             _ => raw::advise(start, len, advice),
         }
     }

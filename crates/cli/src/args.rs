@@ -328,6 +328,12 @@ pub struct RunArgs {
     #[arg(long, help_heading = JOB)]
     pub no_load_control: bool,
 
+    /// Compress the memory, too, that processes share by forks (MAP_SHARED and anonymous: PostgreSQL's buffers, a
+    /// server's workers). Needs root's rights; not where pages are pinned or locked, or a process that is not
+    /// managed maps them. Off unless asked for: it is new
+    #[arg(long, help_heading = JOB)]
+    pub shared_memory: bool,
+
     /// When the program ends, end what it has left running. Else pleat stays until the last process has ended
     /// whose memory it has, and says for whom it waits
     #[arg(long, help_heading = JOB)]

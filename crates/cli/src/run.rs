@@ -154,6 +154,7 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
         checks: settings.paranoid,
         file_maps: settings.file_maps,
         load_control: settings.load_control,
+        shared_memory: settings.shared_memory,
         kill_on_exit: settings.kill_on_exit,
         own_cgroup: settings.own_cgroup,
         preset: settings.preset.clone(),

@@ -40,6 +40,8 @@ pub struct Settings {
     pub file_maps: bool,
     /// Whether processes that thrash together take turns.
     pub load_control: bool,
+    /// Whether memory that processes share by forks is compressed, too.
+    pub shared_memory: bool,
     /// Whether what the program leaves running is ended with it.
     pub kill_on_exit: bool,
     /// Whether the job has a memory cgroup of its own.
@@ -198,6 +200,7 @@ impl Settings {
             paranoid: raw.paranoid,
             file_maps: !raw.no_file_maps,
             load_control: !raw.no_load_control,
+            shared_memory: raw.shared_memory,
             kill_on_exit: raw.kill_on_exit,
             own_cgroup: resolve_own_cgroup(&raw)?,
             mounts,

@@ -95,6 +95,12 @@ impl Engine {
         }
     }
 
+    /// Whether a page is in memory as far as is known, chosen to go or not.
+    pub fn is_in_memory(&self, space: SpaceId, page: PageNo) -> bool {
+        let known = self.spaces.get(&space);
+        known.is_some_and(|known| known.table.get(page).is_present())
+    }
+
     /// Whether a page that was chosen to go is still the one that was meant: it was not given up since.
     pub fn is_leaving(&self, space: SpaceId, page: PageNo) -> bool {
         let known = self.spaces.get(&space);

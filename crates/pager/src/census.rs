@@ -7,7 +7,7 @@
 
 use crate::family::Family;
 use crate::ledger::Ledger;
-use crate::shared::{Link, Shared};
+use crate::shared::{lock, Link, Shared};
 use crate::supervisor::users::Users;
 use crate::unknown::Unknown;
 use crate::unshared::Unshared;
@@ -273,6 +273,11 @@ impl Census {
         all
     }
 
+    /// What counts how has changed: the dear figures are read at the next look that may.
+    pub fn sample_anew(&mut self) {
+        self.sampled = None;
+    }
+
     /// Bytes the job and pleat use now, without the staging rings. Processes that are gone drop out;
     /// `dear` allows the samples that cost.
     ///
@@ -419,6 +424,12 @@ impl Process {
         self.anon_bytes.saturating_sub(known * PAGE)
     }
 
+    /// Memory for which it is worth to be managed: its own, and what it shares where that can be taken away.
+    pub fn foldable_bytes(&self, shared: &Shared) -> u64 {
+        let has_segments = shared.segments.get().is_some();
+        self.anon_bytes + if has_segments { self.common_bytes } else { 0 }
+    }
+
     /// Bytes that cannot be compressed, as far as that is known here: shared memory counts whole.
     pub fn unfoldable_bytes(&self, shared: &Shared) -> u64 {
         self.unknown_bytes(shared) + self.common_bytes
@@ -521,15 +532,18 @@ impl Process {
         faults - std::mem::replace(before, faults).min(faults)
     }
 
-    /// Whether all shared memory that the process has is pleat's. Where it has other, too, its share of all
-    /// is counted, which can only be too much.
-    fn has_only_stand_ins(&self, pid: i32) -> bool {
-        match &self.stage {
-            Stage::Managed(link) if link.has_stand_ins.load(Ordering::Acquire) => {
-                procfs::has_shared_memory_beside(pid, "pleat").is_ok_and(|has| !has)
-            }
-            _ => false,
+    /// How much shared memory the process can have at most that is not counted once for all: as what stands in for files, or
+    /// as a segment.
+    fn common_max(&self, pid: i32) -> u64 {
+        let Stage::Managed(link) = &self.stage else {
+            return u64::MAX;
+        };
+        let segments = lock(&link.counted).clone();
+        if segments.is_empty() && !link.has_stand_ins.load(Ordering::Acquire) {
+            return u64::MAX;
         }
+        let is_segment = |identity| segments.contains(&identity);
+        procfs::shared_memory_beside(pid, "pleat", &is_segment).unwrap_or(u64::MAX)
     }
 
     /// Whether its name is not known yet, or was read when the process was so young that it may have got another since.
@@ -547,11 +561,8 @@ impl Process {
     /// Reads its status, which brings its name and parent up to date, too.
     pub fn sample_status(&mut self, pid: i32) {
         if let Ok(status) = procfs::status(pid) {
-            // What stands in for files is counted once, as the supervisor's.
-            self.common_bytes = match self.has_only_stand_ins(pid) {
-                true => 0,
-                false => status.rss_shmem_bytes.saturating_sub(self.staging_bytes()),
-            };
+            let shared = status.rss_shmem_bytes.saturating_sub(self.staging_bytes());
+            self.common_bytes = shared.min(self.common_max(pid));
             self.common_peak_bytes = self.common_peak_bytes.max(self.common_bytes);
             self.extra_bytes = kernel_bytes(&status);
             self.identity = Some(Identity {
@@ -567,7 +578,7 @@ impl Process {
         let Stage::Managed(link) = &self.stage else {
             return 0;
         };
-        let take = crate::shared::lock(&link.take);
+        let take = lock(&link.take);
         let agent = take.agent.as_ref();
         agent.map_or(0, |agent| agent.slots.touched_bytes())
     }

@@ -60,6 +60,24 @@ pub enum Failure {
     /// A page of a file cannot be taken away.
     #[error("a page of a mapped file cannot be punched out")]
     FileNotPunched,
+    /// Pages of shared memory were to be removed, and some are still there.
+    #[error("a page of shared memory cannot be taken away; run without --shared-memory")]
+    SharedNotRemoved,
+    /// Somebody keeps a page of shared memory that is removed already, and may write to it still.
+    #[error(
+        "a page of shared memory was pinned by the kernel (io_uring, direct I/O) just as it was taken away, and is not let go; \
+         run without --shared-memory"
+    )]
+    SharedPinned,
+    /// A page of shared memory that was removed cannot be put back.
+    #[error("a page of shared memory cannot be put back: there is no memory; raise --memory or its limit")]
+    SharedNotPutBack,
+    /// A page of shared memory that is away is there.
+    #[error(
+        "shared memory of the job is used by a process that is not managed, which has changed a page that was away; \
+         run without --shared-memory"
+    )]
+    SharedBoth,
     /// A file may have changed while programs saw what it was.
     #[error(
         "pleat was stopped while a mapped file ({0}) was opened for writing; the job is ended to keep its programs \
@@ -113,6 +131,11 @@ pub enum Unservable {
         "it was forked without the C library and uses memory under MADV_WIPEONFORK, which pleat cannot follow"
     )]
     UnheardWiped,
+    /// It uses shared memory, and nobody can ask which.
+    #[error(
+        "it was forked without the C library and uses shared memory, which pleat cannot follow; run without --shared-memory"
+    )]
+    UnheardShared,
     /// There is no thread to serve it.
     #[error("it cannot be served")]
     NotServed,

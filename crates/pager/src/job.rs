@@ -12,6 +12,7 @@ use crate::profile::{Profile, ProfileReport};
 use crate::program::{program_command, takes_offers};
 use crate::record::Recorder;
 use crate::report::{Live, Report};
+use crate::segments::Segments;
 use crate::shared::{self, Shared};
 use crate::store::SwapStore;
 use crate::supervisor::{Ours, Started, Supervisor};
@@ -61,6 +62,8 @@ pub struct Job {
     pub checks: bool,
     /// Whether large private mappings of files become memory that can be folded.
     pub file_maps: bool,
+    /// Whether memory that processes share by forks is taken away, too, where that can be done.
+    pub shared_memory: bool,
     /// Whether processes take turns where they thrash together and there are more of them than CPUs.
     pub load_control: bool,
     /// Whether what the program leaves running is ended with it.
@@ -373,6 +376,9 @@ fn start_job(
     for companion in companions.iter_mut() {
         companion.start(&shared)?;
     }
+    if job.shared_memory {
+        start_segments(&shared)?;
+    }
     let is_eager = !pleat_sys::inject::may_trace(keeper_pid);
     let takes_offers = takes_offers(is_eager);
     let program = match &job.subject {
@@ -402,6 +408,20 @@ fn start_job(
         takes_offers,
         budget_max_bytes,
     })
+}
+
+/// Has shared memory compressed, too.
+fn start_segments(shared: &Arc<Shared>) -> Result<(), RunError> {
+    let started = Segments::start(shared).map_err(|error| {
+        let why = "which pages of shared memory may be taken away cannot be told here";
+        RunError::Unsupported(format!(
+            "{why} ({error}); it takes root's rights, and a kernel that describes its types in /sys/kernel/btf. \
+             Run without --shared-memory"
+        ))
+    })?;
+    // The first and only time.
+    let _ = shared.segments.set(started);
+    Ok(())
 }
 
 /// The engine, and the largest budget that it can be given later.

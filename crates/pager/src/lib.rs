@@ -52,6 +52,7 @@ mod reclaim;
 mod record;
 mod report;
 mod rings;
+mod segments;
 mod shared;
 mod silence;
 #[cfg(test)]

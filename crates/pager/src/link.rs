@@ -8,6 +8,7 @@ use crate::files::{FileRead, FileRequested};
 use crate::meters::Meter;
 use crate::ports::{AgentSocket, Machine, SpaceBell, Userfault};
 use crate::rings::Slots;
+use crate::segments::{Identity, Segment};
 use crate::shared::lock;
 use crate::take::TakeState;
 use pleat_types::{PageNo, SpaceId};
@@ -63,6 +64,8 @@ pub struct Mail {
     pub files: Vec<FileRequested>,
     /// Memory of a file is void that this space may have mapped.
     pub give_back: bool,
+    /// Shared memory of which all mappings are to be registered.
+    pub segments: Vec<Arc<Segment>>,
     /// Reads of mapped files that have ended.
     pub file_reads: Vec<FileRead>,
     /// Its process is to be left, or not any more.
@@ -105,6 +108,8 @@ pub struct Link {
     pub is_protected: AtomicBool,
     /// It maps memory that stands in for a file, or did.
     pub has_stand_ins: AtomicBool,
+    /// Shared memory that it maps and that counts once for all who do.
+    pub counted: Mutex<Vec<Identity>>,
     /// Its address space is gone, or is to be given up.
     pub ended: AtomicBool,
     /// Its process has forbidden itself what takes pages away, and nobody has been told yet.
@@ -158,6 +163,7 @@ impl Link {
             grows: AtomicBool::new(false),
             is_protected: AtomicBool::new(false),
             has_stand_ins: AtomicBool::new(false),
+            counted: Mutex::default(),
             ended: AtomicBool::new(false),
             is_shut_in: AtomicBool::new(false),
             stalled_us: Meter::default(),

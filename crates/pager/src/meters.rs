@@ -117,7 +117,15 @@ meters! {
     stand_in_filled_pages,
     /// Pages of these taken away.
     stand_in_taken_pages,
-    /// Leases taken on files for these.
+    /// Pieces of shared memory whose pages can be taken away.
+    segments,
+    /// Pages of these filled, with zeros, from the compressed cache or from the swap file.
+    segment_filled_pages,
+    /// Pages of these taken away.
+    segment_taken_pages,
+    /// Pages of these put back at once, because a robust lock lay in them.
+    segment_put_back_pages,
+    /// Leases taken on files in whose place there is memory.
     leases,
     /// Leases given up because somebody was about to write to the file, or the job was stopped.
     leases_broken,

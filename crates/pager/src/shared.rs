@@ -17,6 +17,7 @@ use crate::ports::{Linux, Machine, Userfault};
 use crate::profile::{Profile, Stopwatch};
 use crate::record::Recorder;
 use crate::rings::Rings;
+use crate::segments::Segments;
 use crate::silence::Silence;
 use crate::store::SwapStore;
 use pleat_codec::Choice;
@@ -28,7 +29,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Everything the threads of one job share.
@@ -74,6 +75,8 @@ pub struct Shared {
     pub links: Mutex<Vec<Arc<Link>>>,
     /// Who else has pages that can be taken away.
     pub holders: RwLock<Vec<Arc<dyn Holder>>>,
+    /// Memory that processes share by forks, where that is to be taken away.
+    pub segments: OnceLock<Arc<Segments>>,
     /// Managed address spaces by process.
     pub by_pid: Mutex<HashMap<i32, Arc<Link>>>,
     /// Forked children that nobody has claimed, by the token that only their memory holds.
@@ -215,6 +218,7 @@ impl Shared {
             writer: Gate::new()?,
             links: Mutex::new(Vec::new()),
             holders: RwLock::new(Vec::new()),
+            segments: OnceLock::new(),
             by_pid: Mutex::new(HashMap::new()),
             claims: Mutex::new(HashMap::new()),
             graves: Mutex::new(Vec::new()),
@@ -330,11 +334,16 @@ impl Shared {
         holders.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What all of these hold, and how many pages they have lost.
-    pub fn held(&self) -> (u64, u64) {
-        let holders = self.holders();
-        let sum = |of: fn(&dyn Holder) -> u64| holders.iter().map(|held| of(&**held)).sum();
-        (sum(|held| held.held_bytes()), sum(|held| held.lost_pages()))
+    /// What all of these hold.
+    pub fn held(&self) -> Holdings {
+        let mut sum = Holdings::default();
+        for holder in self.holders() {
+            let bytes = holder.held_bytes();
+            sum.bytes += bytes;
+            sum.charged_bytes += if holder.is_charged() { bytes } else { 0 };
+            sum.lost_pages += holder.lost_pages();
+        }
+        sum
     }
 
     /// Tells the engine what pages cost, now and then.
@@ -367,7 +376,19 @@ impl Shared {
     }
 }
 
-/// Somebody beside processes whose pages can be taken away: a mount, memory that stands in for files.
+/// What holders hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Holdings {
+    /// All that they hold.
+    pub bytes: u64,
+    /// Of that, what a memory cgroup counts as the job's.
+    pub charged_bytes: u64,
+    /// Pages that they have lost.
+    pub lost_pages: u64,
+}
+
+/// Somebody beside processes whose pages can be taken away: a mount, memory that stands in for files, memory that
+/// processes share.
 pub trait Holder: Send + Sync {
     /// Its space.
     fn space(&self) -> SpaceId;
@@ -385,6 +406,9 @@ pub trait Holder: Send + Sync {
     /// Bytes of memory that it has and no process does: pages in the kernel's page cache, as far as that
     /// is known.
     fn held_bytes(&self) -> u64;
+
+    /// Whether that counts as the job's in a memory cgroup: its processes have touched it.
+    fn is_charged(&self) -> bool;
 
     /// Pages that the kernel has dropped by itself so far, before they could be taken (see [`crate::Strain`]).
     fn lost_pages(&self) -> u64;

@@ -17,9 +17,8 @@ pub use content::Content;
 pub use credentials::{credentials, is_in_our_user_namespace, Credentials};
 pub use flags::{has_userfaultfd, registered, wiped_on_fork, Registered};
 pub use maps::{
-    has_shared_memory_beside, is_named, mappers_of, mappings_of, maps, nameless_device,
-    nameless_parts, shared_memory_beside, FilePart, Mapper, Mapping, MappingKind, MapsReader,
-    NamelessPart,
+    is_named, mappers_of, mappings_of, maps, nameless_device, nameless_parts, shared_memory_beside,
+    FilePart, Mapper, Mapping, MappingKind, MapsReader, NamelessPart,
 };
 pub use memory::{rollup, MinorFaults, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs, PageTable};

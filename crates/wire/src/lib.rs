@@ -14,7 +14,7 @@ pub mod message;
 pub mod uffd;
 
 /// Raised whenever a layout in this crate changes; agent and supervisor must agree.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 
 /// Environment variable that carries the abstract socket's name to every process of a job.
 pub const SOCKET_VARIABLE: &str = "PLEAT_SOCKET";

@@ -232,6 +232,9 @@ pub const ASK_STAND_IN: u32 = 17;
 /// The same without a descriptor, of fresh memory: answered when the process may go on and fill it; yes, when
 /// it is managed.
 pub const MAP_MEMORY: u32 = 18;
+/// The same without a descriptor: remove these pages of shared memory, for all who map it (MADV_REMOVE). With a no the program
+/// is to do it itself.
+pub const REMOVE_SHARED: u32 = 26;
 /// Supervisor to agent, a [`Word`]: let no thread of the program change mappings by the C library.
 pub const FREEZE: u32 = 13;
 /// Agent to supervisor, a [`Word`]: nobody does now; or, after a [`Replace`], it is done.
@@ -344,7 +347,8 @@ pub struct Replace {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FileRequest {
-    /// [`MAP_FILE`], [`ASK_FILE`], [`BORROW`], [`MAP_STAND_IN`], [`ASK_STAND_IN`] or [`MAP_MEMORY`].
+    /// [`MAP_FILE`], [`ASK_FILE`], [`BORROW`], [`MAP_STAND_IN`], [`ASK_STAND_IN`], [`MAP_MEMORY`] or
+    /// [`REMOVE_SHARED`].
     pub kind: u32,
     /// Thread id of the asking process's agent, if it has one: it tells this address space from that before an exec.
     pub agent_thread: i32,

@@ -115,6 +115,10 @@ pub struct AttachArgs {
     #[arg(long)]
     pub no_load_control: bool,
 
+    /// Compress memory, too, that the processes share by forks, as for 'pleat run'
+    #[arg(long)]
+    pub shared_memory: bool,
+
     /// Write every counter as JSON to FILE at the end
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
@@ -148,6 +152,7 @@ impl AttachArgs {
             recompress: given.recompress,
             paranoid: given.paranoid,
             no_load_control: given.no_load_control,
+            shared_memory: given.shared_memory,
             stats: given.stats,
             verbose: given.verbose,
             quiet: given.quiet,

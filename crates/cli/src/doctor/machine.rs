@@ -5,6 +5,7 @@ use crate::settings::Machine;
 use crate::size::human;
 use crate::swap_dir;
 use pleat_sys::oom_score::OomScore;
+use pleat_sys::take_out::TakeOut;
 use std::io;
 
 /// The remedy for anything the kernel is too old for.
@@ -32,6 +33,7 @@ pub fn checks() -> Vec<Check> {
             swap(&machine),
             cgroup(&machine),
             own_cgroup(),
+            shared_memory(),
             budget(&machine),
         ]),
         Err(error) => {
@@ -94,6 +96,20 @@ fn cgroup(machine: &Machine) -> Check {
     match machine.memory.cgroup_limit_bytes {
         Some(limit) => Check::ok("cgroup", format!("memory is limited to {}", human(limit))),
         None => Check::ok("cgroup", "no memory limit"),
+    }
+}
+
+/// Whether memory that processes share can be taken away.
+fn shared_memory() -> Check {
+    let name = "shared";
+    match TakeOut::new() {
+        Ok(_) => Check::ok(name, "--shared-memory works: who holds a page can be asked"),
+        Err(error) => Check::note(
+            name,
+            format!(
+                "--shared-memory does not: it takes root's rights and /sys/kernel/btf ({error})"
+            ),
+        ),
     }
 }
 

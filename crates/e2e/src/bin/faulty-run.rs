@@ -104,6 +104,7 @@ fn job(args: &Args, faulty: Arc<Faulty>) -> Result<Job, RunError> {
         recompress: false,
         preset,
         checks: false,
+        shared_memory: false,
         load_control: true,
         kill_on_exit: false,
         own_cgroup: OwnCgroup::Auto,

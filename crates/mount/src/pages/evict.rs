@@ -422,6 +422,10 @@ impl Holder for Evictor {
         self.cached.kernel_bytes()
     }
 
+    fn is_charged(&self) -> bool {
+        false
+    }
+
     fn lost_pages(&self) -> u64 {
         self.cached.meters.lost_pages.get()
     }

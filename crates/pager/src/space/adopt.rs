@@ -50,6 +50,7 @@ impl Space {
         // So that ranges unmapped before are known as such.
         self.gather()?;
         self.work()?;
+        self.offer_segments();
         let pid = self.link.pid.load(Ordering::Acquire);
         for Fresh {
             start,
@@ -63,6 +64,8 @@ impl Space {
             self.shared.meters.registered_mappings.add(1);
             cut(&mut self.registered, start, end);
             self.registered.insert(start, end);
+            // Whatever was noted of it, it is private memory now.
+            self.cut_segments(start, end);
             self.guard(start, end)?;
             if is_new {
                 self.adopt(pid, start, adopted_end);

@@ -121,13 +121,19 @@ impl Space {
     }
 
     fn remap(&mut self, from: u64, to: u64, len: u64) {
+        if len == 0 {
+            // Shared memory mapped once more, nobody says how much of it: that is found when it is touched.
+            return;
+        }
         let pages = PageRange::of_addresses(from, from + len).len();
         self.unregister(to, to + len);
-        if !self.views.touches(from, from + len) {
+        let is_shared = |end| self.views.touches(from, end) || self.segments.touches(from, end);
+        if !is_shared(from + len) {
             self.registered.insert(to, to + len);
         }
         self.origins.copy(from, to, len);
         self.views.copy(from, to, len);
+        self.segments.copy(from, to, len);
         let (from, to) = (PageNo::of_address(from), PageNo::of_address(to));
         self.move_wiped(PageRange::new(from, pages), to);
         self.shared.engine().remap(self.link.id, from, to, pages);

@@ -5,6 +5,7 @@
 //! wake 1 us. `cargo bench`-free: `pleat run --stats` shows faults and stall time.
 
 use super::doorbells::Doorbell;
+use super::standins::Found;
 use super::{End, Space};
 use crate::ends::Unservable;
 use crate::fold::unfold_item;
@@ -262,6 +263,7 @@ impl Space {
             && self.doorbell(fault.page).is_none()
             && !self.is_beacon(fault.page)
             && self.views.at(fault.page.address()).is_none()
+            && self.segments.at(fault.page.address()).is_none()
     }
 
     /// Looks the page up and fills it; `Some` when that has to wait.
@@ -292,6 +294,9 @@ impl Space {
         }
         if let Some(view) = self.views.at(fault.page.address()) {
             return self.fill_view(fault, &view, urgent);
+        }
+        if let Some(part) = self.segments.at(fault.page.address()) {
+            return self.fill_segment(fault, &part, urgent);
         }
         if fault.why == Later::GiveBack {
             // The file is mapped there now, or whatever the program wanted: the thread is to look again.
@@ -396,11 +401,13 @@ impl Space {
         let count = self.plan.items.len();
         let fresh = matches!(self.plan.items[0], FillItem::Zero | FillItem::Resident);
         let address = fault.page.address();
-        if self.plan.items[0] == FillItem::Zero {
-            let is_unsure = self.is_pending_or_unknown_view(fault)?;
+        if fresh {
+            let found = self.what_is_there(fault)?;
             self.clock.lap(FaultPart::Check);
-            if is_unsure {
-                return Ok(Some(Later::Event));
+            match found {
+                Found::Private => {}
+                Found::Pending => return Ok(Some(Later::Event)),
+                Found::Segment(part) => return self.fill_segment(fault, &part, fault.is_urgent),
             }
         }
         let start = self.now();
@@ -523,7 +530,7 @@ pub(super) fn remember(
     }
 }
 
-pub(super) fn copy_staged(shared: &Shared, plan: &FillPlan, pages: &mut [u8]) {
+pub(crate) fn copy_staged(shared: &Shared, plan: &FillPlan, pages: &mut [u8]) {
     for (item, page) in plan.items.iter().zip(pages.chunks_exact_mut(PAGE_SIZE)) {
         if let FillItem::Staged(slot) = item {
             shared

@@ -26,7 +26,7 @@ use crate::profile::FaultPart;
 use pleat_engine::FillItem;
 use pleat_sys::uffd::FillError;
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
-use pleat_wire::message::{FileRequest, ASK_FILE, ASK_STAND_IN, MAP_STAND_IN};
+use pleat_wire::message::{FileRequest, ASK_FILE, ASK_STAND_IN, MAP_STAND_IN, REMOVE_SHARED};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,6 +98,13 @@ impl Space {
         let FileRequest { address, len, .. } = asked.request;
         let end = address.saturating_add(len);
         let agrees = match asked.request.kind {
+            REMOVE_SHARED => match self.remove_shared(&asked)? {
+                Some(is_done) => is_done,
+                None => {
+                    self.removals.push(asked);
+                    return Ok(());
+                }
+            },
             ASK_FILE | ASK_STAND_IN => {
                 // Refused everywhere while an event is pending.
                 self.settle(pending)?;

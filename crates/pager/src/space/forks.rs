@@ -154,6 +154,12 @@ impl Space {
         for file in space.views.files() {
             file.join(&space.link);
         }
+        space.segments = self.segments.clone();
+        for segment in space.segments.files() {
+            if segment.has(&self.link) {
+                segment.join(&space.link);
+            }
+        }
         space.start();
         Ok(())
     }

@@ -52,6 +52,7 @@ impl Space {
             // An agent that was told to end does.
             (_, leaving) => leaving,
         };
+        self.leave_segments(self.leaving != Leaving::No);
         lock(&self.link.take).close(self.leaving != Leaving::No);
     }
 
@@ -82,7 +83,7 @@ impl Space {
         if self.has_away() {
             return self.bring_back(next);
         }
-        if !self.is_through() || !lock(&self.link.take).end() {
+        if !self.is_through() || !self.quit_segments() || !lock(&self.link.take).end() {
             return Ok(());
         }
         let Some(agent) = &self.agent else {

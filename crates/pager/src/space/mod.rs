@@ -41,16 +41,19 @@ mod origins;
 mod patience;
 pub(crate) mod reads;
 mod revoke;
+mod segments;
 mod shut_in;
 mod sleepers;
 mod standins;
 mod unshare;
 
 use crate::ends::{Failure, Unservable};
+use crate::files::FileRequested;
 use crate::fold::Press;
 use crate::ports::PageTableView;
 use crate::profile::FaultClock;
 use crate::reclaim;
+use crate::segments::Segment;
 use crate::shared::{lock, AgentLink, Link, Shared};
 use crate::standins::StandIn;
 use clocks::Clocks;
@@ -75,6 +78,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+
+/// Between two tries to remove pages of shared memory that another thread has to itself.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(1);
+
+pub(crate) use faults::copy_staged;
 
 /// A space's thread with what only it knows.
 pub struct Space {
@@ -109,6 +117,10 @@ pub struct Space {
     files: FileReads,
     /// Ranges where memory stands in for files.
     views: Origins<StandIn>,
+    /// Ranges of shared memory that is taken away and filled for all who map it.
+    segments: Origins<Segment>,
+    /// Threads that remove pages of such memory, and have to wait.
+    removals: Vec<FileRequested>,
     stride: Stride,
     giving_back: GiveBack,
     /// Pages being filled.
@@ -199,6 +211,8 @@ impl Space {
             origins: Origins::default(),
             files: FileReads::default(),
             views: Origins::default(),
+            segments: Origins::default(),
+            removals: Vec::new(),
             stride: Stride::default(),
             giving_back: GiveBack::default(),
             pages: vec![0; run_max.max(BLOCK_PAGES as u32) as usize * PAGE_SIZE],
@@ -366,7 +380,11 @@ impl Space {
         if let Some(is_leaving) = mail.leave {
             self.begin_leaving(is_leaving);
         }
-        for request in mail.files {
+        for segment in mail.segments {
+            self.join_segment(&segment)?;
+        }
+        let removals = std::mem::take(&mut self.removals);
+        for request in removals.into_iter().chain(mail.files) {
             self.meet_file_request(request)?;
         }
         self.take_file_reads(mail.file_reads)
@@ -390,7 +408,8 @@ impl Space {
             .patience(self.now())
             .into_iter()
             .chain(self.reads.patience())
-            .chain(self.patience_of_leaving());
+            .chain(self.patience_of_leaving())
+            .chain((!self.removals.is_empty()).then_some(REMOVAL_PAUSE));
         let limit = match deferred.chain(others).min() {
             Some(patience) => Some(patience),
             // A space without an agent or known process learns of its end by asking.

@@ -21,8 +21,9 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long a forked child may take to say who it is.
-const NAMELESS: Duration = Duration::from_secs(5);
+/// How long a forked child may take to say who it is. Where its agent has to be put into it that takes seconds on a machine
+/// with many times more to do than it has CPUs.
+pub(super) const NAMELESS: Duration = Duration::from_secs(20);
 /// The first address that no program has.
 const ADDRESSES_END: u64 = 1 << 47;
 
@@ -235,6 +236,7 @@ impl Space {
     fn never_had(&mut self, start: u64, end: u64) {
         self.origins.cut(start, end);
         self.views.cut(start, end);
+        self.cut_segments(start, end);
         let range = PageRange::of_addresses(start, end);
         self.shared.engine().forget(self.link.id, range);
     }

@@ -12,7 +12,9 @@
 
 use super::faults::{Fault, Later};
 use super::files::Content;
+use super::newborn::NAMELESS;
 use super::origins::Part;
+use super::segments::SegmentPart;
 use super::{End, Space};
 use crate::ends::Unservable;
 use crate::files::FileRequested;
@@ -74,6 +76,16 @@ impl View {
             offset: self.offset,
         }
     }
+}
+
+/// What lies where a page is about to be filled with zeros.
+pub(super) enum Found {
+    /// Memory of the process's own, or nothing any more.
+    Private,
+    /// An event is pending, and the fault is to be answered after it.
+    Pending,
+    /// A segment.
+    Segment(SegmentPart),
 }
 
 /// Where the content of a page was.
@@ -268,24 +280,34 @@ impl Space {
 
     /// A page is about to be filled with zeros. In memory that stands in for a file they would be there
     /// for every process. Such a mapping that nobody knows of can only be made by calls that bypass the C
-    /// library; it ends the process. `true`: an event is pending, and the fault is to be answered after it.
-    pub(super) fn is_pending_or_unknown_view(&self, fault: &Fault) -> Result<bool, End> {
-        if !self.link.has_stand_ins.load(Ordering::Acquire) || self.is_own(fault.page) {
-            return Ok(false);
+    /// library; it ends the process. One of a segment may come without a word.
+    pub(super) fn what_is_there(&mut self, fault: &Fault) -> Result<Found, End> {
+        let has_shared =
+            self.link.has_stand_ins.load(Ordering::Acquire) || self.shared.segments.get().is_some();
+        if !has_shared || self.is_own(fault.page) {
+            return Ok(Found::Private);
         }
         let address = fault.page.address();
         match self.link.uffd.check_private(address) {
-            Err(FillError::EventPending) => return Ok(true),
+            Err(FillError::EventPending) => return Ok(Found::Pending),
             // Unmapped since, which the filling finds out; or what it must not be.
             Err(FillError::NotMapped) => {}
-            _ => return Ok(false),
+            Err(FillError::Dead) => return Err(End::Gone),
+            _ => return Ok(Found::Private),
         }
         let pid = self.link.pid.load(Ordering::Acquire);
         let name = format!("/memfd:{}", pleat_sys::memory_file::NAME);
-        if !procfs::is_named(pid, address, &name).unwrap_or(false) {
-            return Ok(false);
+        let found = self.find_segment_at(address);
+        let found = found.and_then(|part| Ok((part, procfs::is_named(pid, address, &name)?)));
+        match found {
+            Ok((Some(part), _)) => Ok(Found::Segment(part)),
+            Ok((None, false)) => Ok(Found::Private),
+            Ok((None, true)) => Err(self.condemn(Unservable::UnknownView)),
+            // A child that is not known yet, or a process that is just ending: zeros are for neither.
+            Err(_) if self.link.uffd.is_dead() => Err(End::Gone),
+            Err(_) if self.age(fault) > NAMELESS => Err(self.condemn(Unservable::UnheardShared)),
+            Err(_) => Ok(Found::Pending),
         }
-        Err(self.condemn(Unservable::UnknownView))
     }
 
     /// The file is going to be mapped there again.

@@ -144,6 +144,10 @@ impl Holder for StandIns {
         files.values().map(|file| file.memory.bytes()).sum()
     }
 
+    fn is_charged(&self) -> bool {
+        true
+    }
+
     /// The kernel drops nothing of it.
     fn lost_pages(&self) -> u64 {
         0

@@ -73,6 +73,7 @@ impl Supervisor<'_> {
                     | message::MAP_STAND_IN
                     | message::ASK_STAND_IN
                     | message::MAP_MEMORY
+                    | message::REMOVE_SHARED
             )
         );
         let request = pleat_sys::read_plain::<FileRequest>(packet).filter(|_| is_of_files);

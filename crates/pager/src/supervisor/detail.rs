@@ -149,7 +149,7 @@ impl Supervisor<'_> {
         let staged = counters.staged_pages * PAGE;
         let raw = (counters.raw_pages * PAGE).min(kept);
         let own = self.own_bytes.saturating_sub(kept);
-        let file = self.files_beyond_bytes + self.shared.held().0;
+        let file = self.files_beyond_bytes + self.held_files();
         let movable = (counters.resident_pages - counters.stuck_pages) * PAGE + to_come;
         let beside = staged + kept + own + file;
         // What is shared since a fork is once in the programs' memory and several times in the engine's.
@@ -165,6 +165,13 @@ impl Supervisor<'_> {
             swap_bytes: counters.disk_pages * PAGE,
             swap_file_bytes: counters.swap_used_bytes,
         }
+    }
+
+    /// What holders hold of files. Memory that processes share is theirs.
+    fn held_files(&self) -> u64 {
+        let segments = self.shared.segments.get();
+        let shared = segments.map_or(0, |segments| segments.bytes());
+        self.shared.held().bytes.saturating_sub(shared)
     }
 
     fn totals(&self, counters: &Counters) -> Totals {

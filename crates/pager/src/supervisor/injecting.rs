@@ -229,8 +229,9 @@ impl Supervisor<'_> {
         let mut silent: Vec<(u64, i32)> = Vec::new();
         for (pid, process) in &self.census.processes {
             let is_silent = matches!(process.stage, Stage::Silent) && !process.is_bare;
-            if is_silent && process.anon_bytes >= min_bytes && self.injections.is_due(*pid, now) {
-                silent.push((process.anon_bytes, *pid));
+            let bytes = process.foldable_bytes(&self.shared);
+            if is_silent && bytes >= min_bytes && self.injections.is_due(*pid, now) {
+                silent.push((bytes, *pid));
             }
         }
         // The largest first.

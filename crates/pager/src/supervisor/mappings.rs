@@ -26,7 +26,7 @@ use crate::standins::StandIns;
 use pleat_sys::channel::Channel;
 use pleat_sys::{procfs, source};
 use pleat_wire::message::{
-    FileRequest, ASK_FILE, ASK_STAND_IN, BORROW, MAP_FILE, MAP_MEMORY, MAP_STAND_IN,
+    FileRequest, ASK_FILE, ASK_STAND_IN, BORROW, MAP_FILE, MAP_MEMORY, MAP_STAND_IN, REMOVE_SHARED,
 };
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -150,7 +150,9 @@ impl Supervisor<'_> {
         {
             return Verdict::No;
         }
-        if !is_question && !is_fresh && (!self.job.file_maps || self.is_recording()) {
+        let is_removal = asked.request.kind == REMOVE_SHARED;
+        let is_of_file = !is_question && !is_fresh && !is_removal;
+        if is_of_file && (!self.job.file_maps || self.is_recording()) {
             return Verdict::No;
         }
         let Some(process) = self.census.processes.get(&asked.pid) else {
@@ -174,7 +176,7 @@ impl Supervisor<'_> {
             // Nothing of a process is converted that never was managed.
             // A child that was forked past the C library may have anything.
             Stage::Silent if self.is_served(asked.pid) => Verdict::Unknown,
-            Stage::Ready(_) | Stage::Silent if is_question => Verdict::No,
+            Stage::Ready(_) | Stage::Silent if is_question || is_removal => Verdict::No,
             Stage::Ready(_) => self.judge_unmanaged(asked, Self::prepare),
             Stage::Silent => self.judge_unmanaged(asked, Self::want_agent),
             _ => Verdict::Unknown,

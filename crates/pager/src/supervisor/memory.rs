@@ -92,7 +92,12 @@ impl Supervisor<'_> {
             (engine.granted_pages(), engine.kept_bytes())
         };
         // Before the rest is measured: what is granted from now on is added below.
-        let (held, lost) = self.shared.held();
+        let held = self.shared.held();
+        let segments = self.shared.segments.get();
+        let counts = segments.map_or(0, |segments| segments.counts());
+        if std::mem::replace(&mut self.segment_counts, counts) != counts {
+            self.census.sample_anew();
+        }
         let mut reading = self.census.measure(near || is_peak, self.keeper);
         if !reading.is_exact && is_more(reading.bytes) {
             // The next look may find it gone.
@@ -120,19 +125,21 @@ impl Supervisor<'_> {
         let files_beyond = files_beyond.min(share);
         self.files_beyond_bytes = files_beyond;
         let programs = reading.bytes - reading.file_bytes;
-        let measured = programs + files_beyond + self.shared.staging_bytes() + held;
+        let measured = programs + files_beyond + self.shared.staging_bytes() + held.bytes;
         let wanted_by_waiting = self.mind_own_group(reading.own_bytes);
         let own_group = self.own_group.as_ref();
         let group_room = own_group.and_then(|group| group.room(reading.own_bytes));
         self.limit_taking(group_room);
-        let strain = self.strain.note(lost, held / STRAIN_PART);
+        let strain = self.strain.note(held.lost_pages, held.bytes / STRAIN_PART);
         self.used_bytes = if reading.is_exact {
             // Processes are read one after the other: what was given out meanwhile may be missing.
             measured + (self.shared.engine().granted_pages() - granted) * 4096
         } else {
-            let beside = reading.own_bytes + files_beyond + self.shared.staging_bytes() + held;
+            let beside =
+                reading.own_bytes + files_beyond + self.shared.staging_bytes() + held.bytes;
             let estimate = self.bounded(measured, beside).max(self.engine_used());
-            let charged = self.charged_bytes().map_or(0, |charged| charged + held);
+            let beside = held.bytes - held.charged_bytes;
+            let charged = self.charged_bytes().map_or(0, |charged| charged + beside);
             estimate.max(charged.min(estimate + CHARGED_MORE_MAX))
         };
         if reading.is_exact {
@@ -283,7 +290,7 @@ impl Supervisor<'_> {
         let mut is_growing = false;
         for (pid, process) in &mut self.census.processes {
             match &process.stage {
-                Stage::Ready(_) if process.anon_bytes >= min => ready.push(*pid),
+                Stage::Ready(_) if process.foldable_bytes(&self.shared) >= min => ready.push(*pid),
                 Stage::Managed(link) => {
                     if link.is_shut_in.swap(false, Ordering::AcqRel) {
                         shut_in.push(*pid);
@@ -357,6 +364,9 @@ impl Supervisor<'_> {
             false => STUCK_PAUSE_MIN,
         };
         self.stuck_retry = (Instant::now(), pause);
+        if let Some(segments) = self.shared.segments.get() {
+            segments.retry_stuck(&self.shared);
+        }
         for link in lock(&self.shared.links).iter() {
             lock(&link.mail).retry_stuck = true;
             link.bell.ring();

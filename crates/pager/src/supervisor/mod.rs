@@ -159,6 +159,8 @@ pub struct Supervisor<'a> {
     /// Nothing gets on, as long as that is so.
     standstill: Option<hope::Standstill>,
     used_bytes: u64,
+    /// How often it had changed what of shared memory counts once.
+    segment_counts: u64,
     /// Processes were told that memory is plenty.
     is_at_ease: bool,
     /// What the kernel needs that we do not see.
@@ -293,6 +295,7 @@ impl<'a> Supervisor<'a> {
             hope: None,
             standstill: None,
             used_bytes: 0,
+            segment_counts: 0,
             is_at_ease: false,
             strain: Strain::default(),
             ahead_since: None,

@@ -5,7 +5,7 @@
 
 use super::Supervisor;
 use crate::cgroup::CloseLimit;
-use crate::shared::{lock, Link};
+use crate::shared::{lock, Holder, Link};
 use pleat_sys::limits::{self, CgroupLimit};
 use pleat_types::PAGE_SIZE;
 use std::collections::HashMap;
@@ -31,9 +31,16 @@ impl Supervisor<'_> {
         let links = lock(&self.shared.links).clone();
         let engine = self.shared.engine();
         let bytes = |id| engine.space_away_pages(id) * PAGE_SIZE as u64;
-        let links = links.iter();
         let pid = |link: &Link| link.pid.load(Ordering::Acquire);
-        links.map(|link| (pid(link), bytes(link.id))).collect()
+        let of_links = links.iter().map(|link| (pid(link), bytes(link.id)));
+        let mut away: Vec<(i32, u64)> = of_links.collect();
+        // What they share comes back to one of them.
+        let shared = self.shared.segments.get();
+        let shared = shared.map_or(0, |segments| bytes(segments.space()));
+        if let Some((_, bytes)) = away.first_mut() {
+            *bytes += shared;
+        }
+        away
     }
 
     /// Whether there is memory for all that is away, once what holds it is given back.

@@ -270,26 +270,6 @@ pub fn is_named(pid: Pid, address: u64, name: &str) -> io::Result<bool> {
         .is_some_and(|line| contains(line, name.as_bytes())))
 }
 
-/// Whether a process may have shared memory other than what is named like this: any mapping that is
-/// shared and on no disk.
-///
-/// # Errors
-/// As for [`MapsReader::read`].
-pub fn has_shared_memory_beside(pid: Pid, name: &str) -> io::Result<bool> {
-    let text = std::fs::read(format!("/proc/{pid}/maps"))?;
-    let name = format!("/memfd:{name}");
-    let is_other = |line: &[u8]| {
-        let shared = line
-            .split(|&byte| byte == b' ')
-            .nth(1)
-            .and_then(|p| p.get(3))
-            == Some(&b's');
-        let is_on_disk = file_of(line).is_some_and(|(_, (device, _))| libc::major(device) != 0);
-        shared && !is_on_disk && !contains(line, name.as_bytes())
-    };
-    Ok(text.split(|&byte| byte == b'\n').any(is_other))
-}
-
 fn contains(line: &[u8], name: &[u8]) -> bool {
     line.windows(name.len()).any(|part| part == name)
 }

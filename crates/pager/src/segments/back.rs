@@ -1,0 +1,152 @@
+//! Bringing back all that is away of a segment, for a job that is to be left.
+//!
+//! By this thread, which has the segment alone: pages are written into the memory itself, so it does not matter which process
+//! maps which part of it. Who faulted on one of them meanwhile finds it there.
+
+use super::{Segment, Segments, State};
+use crate::fold::{unfold_item, Press};
+use crate::shared::Shared;
+use crate::space::reads::Reads;
+use pleat_engine::{FaultAnswer, FillPlan};
+use pleat_sys::take_out::TakeOut;
+use pleat_types::{PageNo, PageRange, PAGE_SIZE};
+use std::time::Duration;
+
+/// Between two looks whether a page has been read.
+const READ_PAUSE: Duration = Duration::from_micros(200);
+/// Between two tries to bring back a page that is just being folded.
+const PAUSE: Duration = Duration::from_millis(1);
+
+enum Step {
+    Done,
+    Next,
+    Later,
+}
+
+/// What it takes.
+pub(super) struct Back {
+    press: Press,
+    reads: Reads,
+    plan: FillPlan,
+}
+
+impl Back {
+    pub(super) fn new(shared: &Shared) -> Back {
+        Back {
+            press: Press::new(shared),
+            reads: Reads::new(),
+            plan: FillPlan::default(),
+        }
+    }
+}
+
+impl Segments {
+    /// Brings all of it back; from then on nothing is known of it.
+    pub(super) fn bring_back(
+        &self,
+        shared: &Shared,
+        segment: &Segment,
+        (taker, back): (&mut TakeOut, &mut Back),
+    ) {
+        let mut next = segment.pages().start;
+        while !shared.is_over() {
+            // A page at a time: others fill meanwhile.
+            let step = segment.alone(|state| {
+                if *state != State::Served {
+                    return Step::Done;
+                }
+                let away = shared.engine().first_away(segment.space, next);
+                let Some(page) = away.filter(|page| segment.pages().contains(*page)) else {
+                    shared.engine().forget(segment.space, segment.pages());
+                    *state = State::Gathering;
+                    return Step::Done;
+                };
+                next = page;
+                match self.bring_page(shared, segment, page, back) {
+                    true => Step::Next,
+                    false => Step::Later,
+                }
+            });
+            match step {
+                Step::Done => return,
+                Step::Next => {}
+                Step::Later => {
+                    // It may be among those that this thread is to take.
+                    self.take_chosen(shared, taker);
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        }
+    }
+
+    /// `false`: later.
+    fn bring_page(
+        &self,
+        shared: &Shared,
+        segment: &Segment,
+        page: PageNo,
+        back: &mut Back,
+    ) -> bool {
+        let mut bytes = [0; PAGE_SIZE];
+        let answer = {
+            let mut engine = shared.engine();
+            let answer = engine.fault(segment.space, page, true, &mut back.plan);
+            if answer == FaultAnswer::Fill {
+                crate::space::copy_staged(shared, &back.plan, &mut bytes);
+            }
+            answer
+        };
+        match answer {
+            FaultAnswer::Fill => {}
+            FaultAnswer::Read => return read(shared, back),
+            FaultAnswer::Wait | FaultAnswer::NoMemory => return false,
+        }
+        let item = back.plan.items[0];
+        let unfolded = unfold_item(
+            shared,
+            back.press.folder(),
+            item,
+            &back.plan.bytes,
+            &mut bytes,
+        );
+        if let Err(failure) = unfolded {
+            shared.fail(failure);
+            return false;
+        }
+        if segment
+            .memory
+            .write(segment.offset_of(page), &bytes)
+            .is_err()
+        {
+            shared.fail(crate::ends::Failure::SharedNotPutBack);
+            return false;
+        }
+        shared
+            .engine()
+            .filled(segment.space, PageRange::new(page, 1));
+        true
+    }
+}
+
+/// Has the planned pages read, and waits for that.
+fn read(shared: &Shared, back: &mut Back) -> bool {
+    let Some(store) = &shared.swap else {
+        return false;
+    };
+    let begun = back
+        .reads
+        .begin(store, &back.plan.reads, shared.machine.now());
+    let landed = begun.and_then(|_| loop {
+        match back.reads.land(shared, store) {
+            Ok(false) if !shared.is_over() => std::thread::sleep(READ_PAUSE),
+            other => break other,
+        }
+    });
+    match landed {
+        Ok(landed) => landed,
+        Err(failure) => {
+            shared.fail(failure);
+            false
+        }
+    }
+}
