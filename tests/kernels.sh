@@ -4,7 +4,7 @@
 # the network of apt, once (tests/kernels/fetch). Prints the table of docs/kernels.md at the end.
 #     tests/kernels.sh DIR_OF_BUILD [ROW...]        default: all
 #     tests/kernels.sh DIR_OF_BUILD --short         one row, meant for CI
-# For every row, instead of what the table has: CHECKS (refused, doctor, limit, torture, fork, more, death, programs, mount, attach,
+# For every row, instead of what the table has: CHECKS (refused, doctor, limit, torture, shared, fork, more, death, programs, mount, attach,
 # yama, kills, calls; with commas), CALLS (testers of tests/programs/calls, with commas), KILLS (cases of kills, as
 # 60-grow-100,24-fill-40-1) and RUNS (of each), LIMIT_S (the seconds a guest may take), ACCEL (tcg,thread=multi), APPEND (more for the
 # kernel's command line). KERNELS is where kernels are kept (default: kernels in DIR_OF_BUILD).
@@ -22,16 +22,16 @@ ALL=doctor,limit,torture,fork,death,programs,mount
 #        row            kernel     cgroup CPUs CPU     memory huge pages minutes checks
 MATRIX="
          bookworm       bookworm   v2     2    max     1G     always     5       refused
-         trixie         trixie     v2     2    max     2G     always     40      $ALL,limit,limit,more,attach,yama
+         trixie         trixie     v2     2    max     2G     always     40      $ALL,limit,limit,more,shared,attach,yama
          trixie-nehalem trixie     v2     2    Nehalem 512M   madvise    25      $ALL
          trixie-1cpu    trixie     v2     1    Haswell 512M   always     30      $ALL
          trixie-4cpu    trixie     v2     4    Haswell 2G     never      30      $ALL
          trixie-v1      trixie     v1     2    max     1G     always     25      $ALL
-         v1             trixie-v1  v1     2    max     1G     always     40      $ALL,attach,yama
+         v1             trixie-v1  v1     2    max     1G     always     40      $ALL,shared,attach,yama
          v1-nehalem     trixie-v1  v1     1    Nehalem 512M   madvise    25      $ALL
          forky          forky      v2     2    Haswell 1G     always     40      $ALL,attach,yama
          forky-nehalem  forky      v2     4    Nehalem 512M   always     30      $ALL
-         sid            sid        v2     2    max     2G     madvise    40      $ALL,attach,yama
+         sid            sid        v2     2    max     2G     madvise    40      $ALL,shared,attach,yama
          sid-avx512     sid        v2     2    host    2G     always     25      $ALL
          own            own        v2     2    max     2G     always     25      $ALL
          trixie-kills   trixie     v2     2    max     2G     always     90      kills
@@ -78,10 +78,12 @@ make_disk() {
     cc -O2 -pthread -o "$DIR/calls" "$HERE"/programs/calls/*.c $shared &&
         cc -O2 -pthread -o "$DIR/torture" "$HERE"/programs/torture/*.c &&
         cc -O2 -pthread -o "$DIR/waiters" "$HERE/programs/waiters.c" &&
+        cc -O2 -pthread -o "$DIR/shared" "$HERE"/programs/shared/*.c $shared &&
+        cc -O2 -o "$DIR/segment" "$HERE/programs/segment.c" &&
         cc -O2 -o "$DIR/grow" "$HERE/programs/grow.c" &&
         cc -O2 -o "$DIR/fill" "$HERE/programs/fill.c" || return 1
     cp -L /lib64/ld-linux-x86-64.so.2 "$disk/lib64/"
-    with_libraries "$BUILD/pleat" "$DIR/calls" "$DIR/torture" "$DIR/waiters" "$DIR/grow" "$DIR/fill" "$(command -v setpriv)"
+    with_libraries "$BUILD/pleat" "$DIR/calls" "$DIR/torture" "$DIR/waiters" "$DIR/shared" "$DIR/segment" "$DIR/grow" "$DIR/fill" "$(command -v setpriv)"
     cp "$BUILD/libpleat_agent.so" "$BUILD/pleat-helper" "$disk/bin/"
     if command -v python3 >/dev/null; then
         python3 "$HERE/programs/gen_lines.py" 12 >"$disk/work/lines"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Programs that have much of their memory shared, under pleat and beside the kernel's swap: prints the table of docs/limits.md. As root:
 
-    tests/shared_heaps.py DIR_OF_BUILD [--runs 3] [--shares 80,60] [--neighbour] [--most 120] [CASE...]
+    tests/shared_heaps.py DIR_OF_BUILD [--runs 3] [--shares 80,60] [--neighbour] [--most 120] [--options WORDS] [CASE...]
 
-CASE is zgc (java -XX:+UseZGC), joblib (an array in /dev/shm) or postgres (tests/postgres.sh, shared buffers of a third). Each is run freely
-first, which tells what memory it needs: private memory and what is mapped, from its memory cgroup. Then by turns under pleat with a
+CASE is zgc (java -XX:+UseZGC), joblib (an array in /dev/shm), postgres (tests/postgres.sh, shared buffers of a third) or segment
+(tests/programs/segment.c: four processes that share 300 MB by forks). WORDS are further options of `pleat run`. Each is run freely first, which tells what memory it needs: private memory and what is mapped, from its memory cgroup. Then by turns under pleat with a
 share of that as its budget, in a hard limit of 2 % more and without swap, and without pleat in a limit as large as the budget, with a
 swap file on the same disk. --neighbour has a busy thread for each CPU beside it. Of a job of pleat's that is not at its end after MOST
 seconds it is told when pleat said something first, and in what time SIGTERM ended it. PYTHON is the one that has joblib.
@@ -42,12 +42,18 @@ def postgres(_work, _prefix):
     return ["env", "SHARED=26MB", "SECONDS_OF_IT=10", str(HERE / "postgres.sh"), "none", "none"], r"tps = (\d+)"
 
 
-CASES = {"zgc": zgc, "joblib": joblib, "postgres": postgres}
+def segment(work, _prefix):
+    return [str(work / "segment"), "300", "4", "2"], r"^ok segment$"
+
+
+CASES = {"zgc": zgc, "joblib": joblib, "postgres": postgres, "segment": segment}
 
 
 def installed(case):
     if case == "zgc":
         return shutil.which("javac")
+    if case == "segment":
+        return shutil.which("cc")
     if case == "joblib":
         return subprocess.run([PYTHON, "-c", "import joblib, numpy"], stderr=subprocess.DEVNULL).returncode == 0
     return Path("/usr/lib/postgresql/15/bin/initdb").exists()
@@ -124,7 +130,7 @@ def row(case, share, arguments, work, pleat):
         for way in figures:
             if way == "pleat":
                 group = jobs.Group(limit=budget * 102 // 100, swap=False)
-                whole = [pleat, "run", "--memory", str(budget), "--swap-dir", "/var/tmp", "--", *command]
+                whole = [pleat, "run", "--memory", str(budget), "--swap-dir", "/var/tmp", *arguments.options.split(), "--", *command]
             else:
                 group = jobs.Group(limit=budget)
                 whole = command
@@ -161,6 +167,7 @@ def main():
     parser.add_argument("--shares", default="80,60")
     parser.add_argument("--neighbour", action="store_true")
     parser.add_argument("--most", type=float, default=120)
+    parser.add_argument("--options", default="")
     arguments = parser.parse_intermixed_args()
     if os.geteuid() != 0 or not jobs.Group.possible():
         print("SKIP: only root can set the limits, in a memory cgroup of version 1")
@@ -178,6 +185,8 @@ def main():
     try:
         if shutil.which("javac"):
             subprocess.run(["javac", "-d", str(work), str(HERE / "programs/Heap.java")], check=True)
+        if shutil.which("cc"):
+            subprocess.run(["cc", "-O2", "-o", str(work / "segment"), str(HERE / "programs/segment.c")], check=True)
         with open(swap, "wb") as file:
             os.posix_fallocate(file.fileno(), 0, SWAP_MIB << 20)
         swap.chmod(0o600)

@@ -38,6 +38,12 @@ impl Machine {
         self.compiled(&BUILT, "shared", &sources)
     }
 
+    /// Processes that share one large array by forks, as [`Machine::torture`].
+    pub fn segment(&self) -> Option<PathBuf> {
+        static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "segment", &[self.program("segment.c")])
+    }
+
     /// The program that maps files, as [`Machine::torture`].
     pub fn mappings(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
