@@ -35,7 +35,7 @@ use pleat_sys::procfs::{self, NamelessPart};
 use pleat_sys::ring::Ring;
 use pleat_sys::take_out::TakeOut;
 use pleat_types::{PageNo, PageRange, SpaceId, PAGE_SIZE};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -68,13 +68,6 @@ pub enum State {
     Ended,
 }
 
-/// A process that has registered all its mappings of a segment.
-struct User {
-    link: Weak<Link>,
-    /// Its page table, and whether it calls its threads what we call them; asked when that is first needed.
-    process: Option<locks::Known>,
-}
-
 /// Memory that is shared by forks.
 pub struct Segment {
     memory: MemoryFile,
@@ -85,7 +78,10 @@ pub struct Segment {
     /// Its first page in the engine's space.
     base: PageNo,
     state: RwLock<State>,
-    users: Mutex<Vec<User>>,
+    /// Spaces that have registered all their mappings of it.
+    users: Mutex<Vec<Weak<Link>>>,
+    /// What is known of their processes, for the thread that takes pages.
+    known: Mutex<HashMap<SpaceId, locks::Known>>,
     /// Pages that are removed and not away yet.
     closing: Mutex<Vec<PageNo>>,
     /// Somebody was to fill a page while another had it alone.
@@ -183,12 +179,9 @@ impl Segment {
     /// A space has all its mappings registered, or was forked from one that has.
     pub fn join(&self, link: &Arc<Link>) {
         let mut users = lock(&self.users);
-        users.retain(|user| user.link.strong_count() > 0);
-        if !users.iter().any(|user| user.is(link)) {
-            users.push(User {
-                link: Arc::downgrade(link),
-                process: None,
-            });
+        users.retain(|user| user.strong_count() > 0);
+        if !users.iter().any(|user| is_of(user, link)) {
+            users.push(Arc::downgrade(link));
         }
         // With the users locked: who counts it looks at these afterwards.
         if self.is_counted.load(Ordering::Acquire) {
@@ -205,20 +198,20 @@ impl Segment {
 
     /// A space maps nothing of it any more, as far as that is known.
     pub fn part(&self, link: &Link) {
-        lock(&self.users).retain(|user| !user.is(link));
+        lock(&self.users).retain(|user| !is_of(user, link));
         let identity = self.identity();
         lock(&link.counted).retain(|one| *one != identity);
     }
 
     /// Whether a space has all its mappings registered.
     pub fn has(&self, link: &Link) -> bool {
-        lock(&self.users).iter().any(|user| user.is(link))
+        lock(&self.users).iter().any(|user| is_of(user, link))
     }
 
     /// The spaces that map it and are not over.
     fn links(&self) -> Vec<Arc<Link>> {
         let users = lock(&self.users);
-        let links = users.iter().filter_map(|user| user.link.upgrade());
+        let links = users.iter().filter_map(Weak::upgrade);
         links
             .filter(|link| !link.ended.load(Ordering::Acquire))
             .collect()
@@ -243,10 +236,8 @@ impl Segment {
     }
 }
 
-impl User {
-    fn is(&self, link: &Link) -> bool {
-        std::ptr::eq(self.link.as_ptr(), link)
-    }
+fn is_of(user: &Weak<Link>, link: &Link) -> bool {
+    std::ptr::eq(user.as_ptr(), link)
 }
 
 /// All segments, and the thread that takes their pages.
@@ -346,6 +337,7 @@ impl Segments {
             base,
             state: RwLock::new(State::Gathering),
             users: Mutex::default(),
+            known: Mutex::default(),
             closing: Mutex::default(),
             is_missed: AtomicBool::new(false),
             is_left: AtomicBool::new(self.are_left.load(Ordering::Acquire)),

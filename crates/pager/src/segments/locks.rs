@@ -18,7 +18,8 @@ use crate::shared::{lock, Link, Shared};
 use pleat_sys::inject::threads;
 use pleat_sys::procfs::{self, FilePart, PageTable};
 use pleat_sys::robust::robust_locks;
-use pleat_types::{PageNo, PAGE_SIZE};
+use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -44,6 +45,22 @@ impl Known {
             shares_numbers: procfs::shares_numbers(pid),
             heads: HashMap::new(),
         })
+    }
+}
+
+/// What is known of a space's process, asked when that is first needed.
+fn known_of<'a>(
+    known: &'a mut HashMap<SpaceId, Known>,
+    link: &Link,
+    pid: i32,
+) -> Option<&'a mut Known> {
+    match known.entry(link.id) {
+        Entry::Occupied(known) => Some(known.into_mut()),
+        // It was opened before this is asked: it is this process's.
+        Entry::Vacant(place) => {
+            let new = Known::of(pid).filter(|_| !link.uffd.is_dead())?;
+            Some(place.insert(new))
+        }
     }
 }
 
@@ -104,26 +121,25 @@ fn ended<'a>(threads: impl Iterator<Item = (&'a Thread, &'a Weak<Link>)>) -> Vec
 }
 
 impl Segment {
-    /// Looks for robust locks in its pages.
+    /// Looks for robust locks in its pages. By the thread that takes them, and no other.
+    ///
+    /// To read a list may mean to wait until a space has brought a page: nothing is locked meanwhile that a space's thread may want.
     pub(super) fn look_for_locks(&self, shared: &Shared) -> Looked {
         let mut looked = Looked::default();
-        let mut users = lock(&self.users);
-        for user in users.iter_mut() {
-            let link = user.link.upgrade();
+        let links = self.links();
+        let mut known = lock(&self.known);
+        known.retain(|space, _| links.iter().any(|link| link.id == *space));
+        for link in links {
             // One that cannot be served, and is not known, runs no more than until its next fault.
-            let Some(link) = link.filter(|link| !link.is_over()) else {
+            if link.is_over() {
                 continue;
-            };
+            }
             let is_told = match link.pid.load(Ordering::Acquire) {
                 0 => self.look_at_newborn(shared, &link, &mut looked),
-                pid => {
-                    if user.process.is_none() {
-                        // It was opened before this is asked: it is this process's.
-                        user.process = Known::of(pid).filter(|_| !link.uffd.is_dead());
-                    }
-                    let known = user.process.as_mut();
-                    known.is_some_and(|known| self.look_at(known, &link, pid, &mut looked))
-                }
+                pid => match known_of(&mut known, &link, pid) {
+                    Some(known) => self.look_at(known, &link, pid, &mut looked),
+                    None => false,
+                },
             };
             looked.is_unsure |= !is_told && !link.uffd.is_dead();
         }
