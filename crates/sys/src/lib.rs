@@ -16,6 +16,7 @@ pub mod lease;
 pub mod limits;
 pub mod local;
 pub mod memory_file;
+mod one_page;
 pub mod oom_score;
 pub mod page_refs;
 pub mod pidfd;

@@ -134,15 +134,8 @@ impl MemoryFile {
 
     /// Whether every page of a range exists.
     pub fn is_present(&self, offset: u64, len: u64) -> bool {
-        // SAFETY: plain numbers. The position that this sets is used by nobody.
-        let hole = unsafe {
-            libc::lseek(
-                self.file.as_raw_fd(),
-                offset as libc::off_t,
-                libc::SEEK_HOLE,
-            )
-        };
-        hole >= 0 && hole as u64 >= offset + len
+        let hole = self.seek(offset, libc::SEEK_HOLE);
+        matches!(hole, Ok(Some(hole)) if hole >= offset + len)
     }
 
     /// Removes the pages of a range, from every process that maps them. `false`: some are still there.
@@ -161,9 +154,8 @@ impl MemoryFile {
         }
         // A huge page that cannot be split stays, with zeros in the place of what was to go. There
         // should be none; but those zeros must not be taken for the file.
-        // SAFETY: as above.
-        let data = unsafe { libc::lseek(fd, offset as libc::off_t, libc::SEEK_DATA) };
-        data < 0 || data as u64 >= offset + len
+        let data = self.seek(offset, libc::SEEK_DATA);
+        !matches!(data, Ok(Some(data)) if data < offset + len)
     }
 
     /// Bytes of memory that its pages take.
@@ -171,35 +163,6 @@ impl MemoryFile {
         self.file
             .metadata()
             .map_or(0, |status| status.blocks() * 512)
-    }
-}
-
-/// A page of shared memory without a name, of our own.
-pub struct SharedPage(*mut libc::c_void);
-
-impl SharedPage {
-    /// # Errors
-    /// There is no memory.
-    pub fn new() -> io::Result<SharedPage> {
-        let (access, kind) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-        // SAFETY: a new mapping, where the kernel likes.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), pleat_wire::PAGE, access, kind, -1, 0) };
-        match at {
-            libc::MAP_FAILED => Err(io::Error::last_os_error()),
-            at => Ok(SharedPage(at)),
-        }
-    }
-
-    /// Where it is.
-    pub fn address(&self) -> u64 {
-        self.0 as u64
-    }
-}
-
-impl Drop for SharedPage {
-    fn drop(&mut self) {
-        // SAFETY: ours, and used by nobody else.
-        unsafe { libc::munmap(self.0, pleat_wire::PAGE) };
     }
 }
 
@@ -226,10 +189,10 @@ mod tests {
 
     #[test]
     fn memory_without_a_name_is_found_by_its_mapping_and_nothing_else_is() {
-        let page = SharedPage::new().unwrap();
+        let page = crate::one_page::OnePage::anonymous(true).unwrap();
         let pid = std::process::id() as Pid;
         let parts = crate::procfs::nameless_parts(pid).unwrap();
-        let at = page.address();
+        let at = page.start() as u64;
         let is_it = |one: &&crate::procfs::NamelessPart| one.part.mapping.start == at;
         let found = parts.iter().find(is_it).expect("it is mapped");
         assert_eq!(found.identity.0, crate::procfs::nameless_device().unwrap());

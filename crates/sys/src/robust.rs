@@ -4,9 +4,9 @@
 //! locks are never marked. So no page of memory that others share may be away as long as one of these lies in it.
 
 use crate::memory_file::MemoryFile;
+use crate::one_page::OnePage;
 use crate::procfs::Pid;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const PAGE: usize = pleat_wire::PAGE;
@@ -138,19 +138,13 @@ pub fn locks_of(page: &[u8], threads: &[Pid]) -> Vec<usize> {
 /// # Errors
 /// Of the kernel: there is no room for a mapping.
 pub fn mark_orphans(memory: &MemoryFile, offset: u64, threads: &[Pid]) -> io::Result<usize> {
-    let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, memory.as_raw_fd());
-    let start = std::ptr::null_mut();
-    // SAFETY: a new mapping, where the kernel likes, which nobody else here knows of.
-    let at = unsafe { libc::mmap(start, PAGE, access, libc::MAP_SHARED, fd, offset as i64) };
-    if at == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
+    let page = OnePage::of_file(memory, offset)?;
     let mut bytes = vec![0; PAGE];
     let read = memory.read(offset, &mut bytes);
     let mut marked = 0;
     for word in locks_of(&bytes, threads) {
         // SAFETY: within the page, aligned; others use it atomically, too.
-        let word = unsafe { AtomicU32::from_ptr(at.cast::<u8>().add(word).cast()) };
+        let word = unsafe { AtomicU32::from_ptr(page.start().cast::<u8>().add(word).cast()) };
         let orphaned = |value: u32| {
             let owner = (value & libc::FUTEX_TID_MASK) as Pid;
             let is_orphan = owner != 0 && threads.contains(&owner);
@@ -165,8 +159,6 @@ pub fn mark_orphans(memory: &MemoryFile, offset: u64, threads: &[Pid]) -> io::Re
             unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
         }
     }
-    // SAFETY: mapped above, and used by nobody else.
-    unsafe { libc::munmap(at, PAGE) };
     read.map(|()| marked)
 }
 

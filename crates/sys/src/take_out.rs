@@ -17,6 +17,7 @@
 //! for him (docs/shared-memory.md), and that nobody fills it before he has the bytes.
 
 use crate::memory_file::MemoryFile;
+use crate::one_page::OnePage;
 use crate::page_refs::{PageRefs, PageUse, Pipe, PAGES_MAX};
 use std::fs::File;
 use std::io::{self, Read};
@@ -93,7 +94,7 @@ impl TakeOut {
     pub fn new() -> io::Result<TakeOut> {
         let pipe = Pipe::new(PAGES_MAX)?;
         let reader = File::from(pipe.out.try_clone()?);
-        let spare = Spare::new()?;
+        let spare = Spare(OnePage::anonymous(false)?);
         // Without that, a page that a CPU keeps for later could not be told from one that is pinned.
         if !spare.empty_all_cpus() {
             return Err(io::Error::last_os_error());
@@ -229,60 +230,29 @@ impl Removed<'_> {
 }
 
 /// CPUs keep pages that are to be put onto a list in batches, and hold them meanwhile.
-struct Spare(*mut libc::c_void);
-
-// SAFETY: a mapping of the process's own, which any thread may advise on.
-unsafe impl Send for Spare {}
+struct Spare(OnePage);
 
 impl Spare {
-    fn new() -> io::Result<Spare> {
-        let (access, kind) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
-        // SAFETY: a new mapping, where the kernel likes.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, access, kind, -1, 0) };
-        match at {
-            libc::MAP_FAILED => Err(io::Error::last_os_error()),
-            at => Ok(Spare(at)),
-        }
-    }
-
     fn empty_this_cpu(&self) {
         // SAFETY: our own mapping, which holds nothing. Removing a page from a page table empties the batches first; there is one.
         unsafe {
-            self.0.cast::<u8>().write_volatile(1);
-            libc::madvise(self.0, PAGE, libc::MADV_DONTNEED);
+            self.0.start().cast::<u8>().write_volatile(1);
+            libc::madvise(self.0.start(), PAGE, libc::MADV_DONTNEED);
         }
     }
 
     /// Moving a page between nodes, even to none, begins with that. Some milliseconds. `false`: it cannot be asked for here.
     fn empty_all_cpus(&self) -> bool {
         const MOVE: libc::c_int = 2;
-        let (node, mut status) = (0, 0);
+        let (page, node, mut status) = (self.0.start(), 0, 0);
         // SAFETY: one page, one node and one status; the page stays ours.
         let result = unsafe {
-            self.0.cast::<u8>().write_volatile(1);
-            libc::syscall(
-                libc::SYS_move_pages,
-                0,
-                1,
-                &self.0,
-                &node,
-                &mut status,
-                MOVE,
-            )
+            page.cast::<u8>().write_volatile(1);
+            libc::syscall(libc::SYS_move_pages, 0, 1, &page, &node, &mut status, MOVE)
         };
         // Whether the page moves does not matter, nor which nodes there are.
         let error = io::Error::last_os_error().raw_os_error();
         result >= 0 || !matches!(error, Some(libc::ENOSYS | libc::EPERM))
-    }
-}
-
-impl Drop for Spare {
-    fn drop(&mut self) {
-        // SAFETY: ours, and used by nobody else.
-        unsafe { libc::munmap(self.0, PAGE) };
     }
 }
 

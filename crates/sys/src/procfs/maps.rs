@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use super::{malformed, Pid};
+use crate::one_page::OnePage;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
@@ -143,9 +144,9 @@ pub fn nameless_parts(pid: Pid) -> io::Result<Vec<NamelessPart>> {
 /// # Errors
 /// There is no memory for a page of it.
 pub fn nameless_device() -> io::Result<u64> {
-    let page = crate::memory_file::SharedPage::new()?;
+    let page = OnePage::anonymous(true)?;
     let own = nameless_parts(std::process::id() as Pid)?;
-    let at = page.address();
+    let at = page.start() as u64;
     let found = own
         .iter()
         .find(|one| (one.part.mapping.start..one.part.mapping.end).contains(&at));
