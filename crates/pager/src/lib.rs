@@ -22,6 +22,7 @@ mod attach;
 mod budget;
 mod census;
 mod cgroup;
+mod chosen;
 mod collect;
 mod companion;
 pub mod control;
@@ -70,6 +71,7 @@ mod write;
 
 pub use budget::BUDGET_MIN;
 pub use cgroup::Gauge;
+pub use chosen::Chosen;
 pub use companion::Companion;
 pub use ends::Failure;
 pub use fold::check;

@@ -26,6 +26,7 @@ mod gather;
 mod locks;
 mod take;
 
+use crate::chosen::Chosen;
 use crate::rings::Slots;
 use crate::shared::{lock, Link, Shared};
 use pleat_sys::memory_file::MemoryFile;
@@ -250,8 +251,7 @@ pub struct Segments {
     next: Mutex<PageNo>,
     slots: Arc<Slots>,
     bell: Bell,
-    chosen: Mutex<Vec<PageNo>>,
-    is_busy: AtomicBool,
+    chosen: Chosen,
     counts: AtomicU64,
     /// The job is to be left.
     are_left: AtomicBool,
@@ -273,8 +273,7 @@ impl Segments {
             next: Mutex::new(PageNo(0)),
             slots: shared.rings.add(ring),
             bell,
-            chosen: Mutex::default(),
-            is_busy: AtomicBool::new(false),
+            chosen: Chosen::default(),
             counts: AtomicU64::new(0),
             are_left: AtomicBool::new(false),
             shared: Arc::downgrade(shared),

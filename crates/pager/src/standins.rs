@@ -33,6 +33,7 @@
 
 mod evict;
 
+use crate::chosen::Chosen;
 use crate::ends::Failure;
 use crate::files::Origin;
 use crate::rings::Slots;
@@ -47,7 +48,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::{Duration, Instant};
 
@@ -165,8 +166,7 @@ pub struct StandIns {
     next: Mutex<PageNo>,
     slots: Arc<Slots>,
     bell: Bell,
-    chosen: Mutex<Vec<PageNo>>,
-    is_busy: AtomicBool,
+    chosen: Chosen,
     /// The thread, which leases call.
     thread: i32,
     looked: Mutex<Instant>,
@@ -205,8 +205,7 @@ impl StandIns {
             next: Mutex::new(PageNo(0)),
             slots: shared.rings.add(ring),
             bell,
-            chosen: Mutex::default(),
-            is_busy: AtomicBool::new(false),
+            chosen: Chosen::default(),
             thread,
             looked: Mutex::new(Instant::now()),
             break_time,

@@ -5,7 +5,7 @@ use super::ledger::MayTake;
 use super::{window, Cached};
 use pleat_codec::PageKind;
 use pleat_engine::{Refusal, WayOut};
-use pleat_pager::{kick, FoldJob, Holder, Slots, RING_FRAMES_MAX};
+use pleat_pager::{kick, Chosen, FoldJob, Holder, Slots, RING_FRAMES_MAX};
 use pleat_sys::ring::Ring;
 use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
 use std::collections::HashMap;
@@ -117,9 +117,7 @@ struct Run {
 pub struct Evictor {
     cached: Arc<Cached>,
     slots: Arc<Slots>,
-    is_busy: AtomicBool,
-    chosen: Mutex<Vec<PageNo>>,
-    called: Condvar,
+    chosen: Chosen,
     is_over: AtomicBool,
 }
 
@@ -134,9 +132,7 @@ impl Evictor {
         let evictor = Arc::new(Evictor {
             slots: shared.rings.add(ring),
             cached,
-            is_busy: AtomicBool::new(false),
-            chosen: Mutex::default(),
-            called: Condvar::new(),
+            chosen: Chosen::default(),
             is_over: AtomicBool::new(false),
         });
         let runner = evictor.clone();
@@ -160,9 +156,7 @@ impl Evictor {
             .unwrap_or_else(PoisonError::into_inner);
         holders.retain(|holder| !std::ptr::addr_eq(Arc::as_ptr(holder), self));
         drop(holders);
-        let _chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        self.is_over.store(true, Ordering::Release);
-        self.called.notify_all();
+        self.chosen.end(&self.is_over);
     }
 
     fn run(&self) {
@@ -177,7 +171,7 @@ impl Evictor {
                 if !self.take_away(&pages) {
                     std::thread::sleep(VAIN_PAUSE);
                 }
-                self.is_busy.store(false, Ordering::Release);
+                self.chosen.done();
                 kick(&self.cached.shared);
             }
             if tidied.elapsed() >= SECOND {
@@ -189,14 +183,10 @@ impl Evictor {
 
     /// The pages chosen next; none after a while.
     fn next(&self) -> Vec<PageNo> {
-        let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        let idle =
-            |chosen: &mut Vec<PageNo>| chosen.is_empty() && !self.is_over.load(Ordering::Acquire);
         let window = self.cached.window.get();
         let is_open = window.is_some_and(|window| window.is_open());
         let limit = if is_open { WINDOW_IDLE } else { SECOND };
-        let waited = self.called.wait_timeout_while(chosen, limit, idle);
-        std::mem::take(&mut waited.unwrap_or_else(PoisonError::into_inner).0)
+        self.chosen.wait(limit, &self.is_over)
     }
 
     /// Answers whether any of them could be taken.
@@ -395,23 +385,11 @@ impl Holder for Evictor {
     }
 
     fn reserve(&self) -> Option<u32> {
-        if self.is_busy.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let room = self.slots.available();
-        if room == 0 {
-            self.is_busy.store(false, Ordering::Release);
-            return None;
-        }
-        Some(room as u32)
+        self.chosen.reserve(|| self.slots.available())
     }
 
     fn take(&self, pages: Vec<PageNo>) {
-        if pages.is_empty() {
-            return self.is_busy.store(false, Ordering::Release);
-        }
-        *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = pages;
-        self.called.notify_all();
+        self.chosen.give(pages);
     }
 
     fn feed(&self) {

@@ -30,7 +30,7 @@ const UNSURE_PAUSE: Duration = Duration::from_millis(1);
 impl Segments {
     /// Takes the pages that were chosen.
     pub(super) fn take_chosen(&self, shared: &Shared, taker: &mut TakeOut) {
-        let pages = std::mem::take(&mut *lock(&self.chosen));
+        let pages = self.chosen.get();
         if pages.is_empty() {
             return;
         }
@@ -50,7 +50,7 @@ impl Segments {
                 None => self.refuse(shared, some, Refusal::Gone),
             }
         }
-        self.is_busy.store(false, Ordering::Release);
+        self.chosen.done();
         kick(shared);
     }
 
@@ -210,23 +210,17 @@ impl Holder for Segments {
     }
 
     fn reserve(&self) -> Option<u32> {
-        if self.is_busy.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let room = self.slots.available().min(PAGES_MAX);
-        if room == 0 || lock(&self.segments).is_empty() {
-            self.is_busy.store(false, Ordering::Release);
-            return None;
-        }
-        Some(room as u32)
+        self.chosen
+            .reserve(|| match lock(&self.segments).is_empty() {
+                true => 0,
+                false => self.slots.available().min(PAGES_MAX),
+            })
     }
 
     fn take(&self, pages: Vec<PageNo>) {
-        if pages.is_empty() {
-            return self.is_busy.store(false, Ordering::Release);
+        if self.chosen.give(pages) {
+            self.bell.ring();
         }
-        *lock(&self.chosen) = pages;
-        self.bell.ring();
     }
 
     fn feed(&self) {}

@@ -10,7 +10,6 @@ use crate::shared::{lock, Holder, Shared};
 use pleat_codec::PageKind;
 use pleat_engine::{Refusal, WayOut};
 use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 /// Pages taken at once: fills of that file wait so long.
@@ -19,7 +18,7 @@ const RUN_MAX: usize = 32;
 impl StandIns {
     /// Takes the pages that were chosen.
     pub(super) fn take_chosen(&self, shared: &Shared) {
-        let pages = std::mem::take(&mut *lock(&self.chosen));
+        let pages = self.chosen.get();
         if pages.is_empty() {
             return;
         }
@@ -41,7 +40,7 @@ impl StandIns {
                 None => self.refuse(shared, run, Refusal::Busy),
             }
         }
-        self.is_busy.store(false, Ordering::Release);
+        self.chosen.done();
         kick(shared);
     }
 
@@ -118,23 +117,16 @@ impl Holder for StandIns {
     }
 
     fn reserve(&self) -> Option<u32> {
-        if self.is_busy.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let room = self.slots.available();
-        if room == 0 || lock(&self.files).is_empty() {
-            self.is_busy.store(false, Ordering::Release);
-            return None;
-        }
-        Some(room as u32)
+        self.chosen.reserve(|| match lock(&self.files).is_empty() {
+            true => 0,
+            false => self.slots.available(),
+        })
     }
 
     fn take(&self, pages: Vec<PageNo>) {
-        if pages.is_empty() {
-            return self.is_busy.store(false, Ordering::Release);
+        if self.chosen.give(pages) {
+            self.bell.ring();
         }
-        *lock(&self.chosen) = pages;
-        self.bell.ring();
     }
 
     fn feed(&self) {}
