@@ -155,7 +155,8 @@ fn processes_that_run_share_their_memory_as_before_when_they_are_left() {
         .spawn();
     // Without a budget the job is the program itself.
     let pid = bare.pid().to_string();
-    std::thread::sleep(Duration::from_secs(3));
+    let is_at_work = || bare.descendants().len() >= 4;
+    assert!(eventually(Duration::from_secs(60), is_at_work));
     let swap = machine.scratch().display().to_string();
     let attach = [
         "attach",

@@ -87,8 +87,8 @@ pub struct Segment {
     closing: Mutex<Vec<PageNo>>,
     /// Somebody was to fill a page while another had it alone.
     is_missed: AtomicBool,
-    /// All that is away is to come back, and to stay.
-    is_left: AtomicBool,
+    /// A stranger maps it: all that is away is to come back, and to stay.
+    is_given_up: AtomicBool,
     /// Looks in a row that have found a stranger.
     suspected: AtomicU32,
     /// Its memory counts once, and not as that of the processes which have it.
@@ -339,7 +339,7 @@ impl Segments {
             known: Mutex::default(),
             closing: Mutex::default(),
             is_missed: AtomicBool::new(false),
-            is_left: AtomicBool::new(self.are_left.load(Ordering::Acquire)),
+            is_given_up: AtomicBool::new(false),
             suspected: AtomicU32::new(0),
             is_counted: AtomicBool::new(false),
         };
@@ -347,19 +347,15 @@ impl Segments {
         Ok(())
     }
 
-    /// Has all that is away of a segment brought back.
-    fn leave(&self, segment: &Segment) {
-        segment.is_left.store(true, Ordering::Release);
+    /// Has all that is away brought back, or ends that.
+    pub fn leave_all(&self, are_left: bool) {
+        self.are_left.store(are_left, Ordering::Release);
         self.bell.ring();
     }
 
-    /// Has all that is away brought back, or ends that. Those that are met later are not served before it ends.
-    pub fn leave_all(&self, is_left: bool) {
-        self.are_left.store(is_left, Ordering::Release);
-        for segment in self.all() {
-            segment.is_left.store(is_left, Ordering::Release);
-        }
-        self.bell.ring();
+    /// Whether all that is away of a segment is to come back, and nothing to be taken.
+    fn is_left(&self, segment: &Segment) -> bool {
+        self.are_left.load(Ordering::Acquire) || segment.is_given_up.load(Ordering::Acquire)
     }
 
     /// Whether anything of any may be away.
@@ -413,7 +409,7 @@ impl Segments {
             }
             self.take_chosen(&shared, &mut taker);
             for segment in self.all() {
-                if segment.is_left.load(Ordering::Acquire) {
+                if self.is_left(&segment) {
                     let back = back.get_or_insert_with(|| back::Back::new(&shared));
                     self.bring_back(&shared, &segment, (&mut taker, back));
                     gathering.forget(&segment);

@@ -4,16 +4,18 @@
 //! maps which part of it. Who faulted on one of them meanwhile finds it there.
 
 use super::{Segment, Segments, State};
+use crate::ends::Failure;
 use crate::fold::{unfold_item, Press};
 use crate::shared::Shared;
 use crate::space::reads::Reads;
 use pleat_engine::{FaultAnswer, FillPlan};
+use pleat_sys::process::readable;
 use pleat_sys::take_out::TakeOut;
 use pleat_types::{PageNo, PageRange, PAGE_SIZE};
 use std::time::Duration;
 
-/// Between two looks whether a page has been read.
-const READ_PAUSE: Duration = Duration::from_micros(200);
+/// A read is looked at so often, though it has not called.
+const READ_LOOK: Duration = Duration::from_millis(100);
 /// Between two tries to bring back a page that is just being folded.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -118,7 +120,7 @@ impl Segments {
             .write(segment.offset_of(page), &bytes)
             .is_err()
         {
-            shared.fail(crate::ends::Failure::SharedNotPutBack);
+            shared.fail(Failure::SharedNotPutBack);
             return false;
         }
         shared
@@ -138,7 +140,10 @@ fn read(shared: &Shared, back: &mut Back) -> bool {
         .begin(store, &back.plan.reads, shared.machine.now());
     let landed = begun.and_then(|_| loop {
         match back.reads.land(shared, store) {
-            Ok(false) if !shared.is_over() => std::thread::sleep(READ_PAUSE),
+            Ok(false) if !shared.is_over() => {
+                let mut ended = [readable(back.reads.descriptor())];
+                shared.machine.wait(&mut ended, Some(READ_LOOK));
+            }
             other => break other,
         }
     });

@@ -19,7 +19,7 @@ use super::{Segment, Segments, State};
 use crate::shared::{lock, Link, Shared};
 use pleat_sys::process::share_memory;
 use pleat_sys::procfs;
-use pleat_types::PageRange;
+use pleat_types::{PageRange, PAGE_SIZE};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -117,8 +117,8 @@ impl Segments {
         }
         // Between vfork and exec a child is in its parent's memory.
         let is_in_memory_of_user = |pid: &i32| {
-            let users = mappers.iter().filter(|one| !strangers.contains(&one.pid));
-            users.into_iter().any(|user| share_memory(*pid, user.pid))
+            let mut users = mappers.iter().filter(|one| !strangers.contains(&one.pid));
+            users.any(|user| share_memory(*pid, user.pid))
         };
         is_closed &= strangers.iter().all(is_in_memory_of_user);
         if is_closed && !before.has_more_come(shared) {
@@ -144,7 +144,8 @@ impl Segments {
              compressed any more"
                 .into(),
         );
-        self.leave(segment);
+        segment.is_given_up.store(true, Ordering::Release);
+        self.bell.ring();
     }
 
     /// Its set is closed: what is there is known from now on, and may be taken.
@@ -159,11 +160,11 @@ impl Segments {
                 return Outcome::Closed;
             }
             let runs = segment.memory.runs();
-            let (Ok(runs), false) = (runs, segment.is_left.load(Ordering::Acquire)) else {
+            let (Ok(runs), false) = (runs, self.is_left(segment)) else {
                 return Outcome::Open;
             };
             for (offset, len) in runs {
-                let pages = len.div_ceil(pleat_types::PAGE_SIZE as u64);
+                let pages = len.div_ceil(PAGE_SIZE as u64);
                 let range = PageRange::new(segment.page_at(offset), pages);
                 shared.engine().adopt(segment.space, range);
             }

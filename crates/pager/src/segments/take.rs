@@ -17,7 +17,6 @@ use pleat_sys::page_refs::PAGES_MAX;
 use pleat_sys::robust::{locks_of, mark_orphans};
 use pleat_sys::take_out::{Stays, TakeOut};
 use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,7 +75,7 @@ impl Segments {
             return std::thread::sleep(UNSURE_PAUSE);
         }
         let removed = segment.alone(|state| {
-            if *state != State::Served || segment.is_left.load(Ordering::Acquire) {
+            if *state != State::Served || self.is_left(segment) {
                 self.refuse(shared, pages, Refusal::Busy);
                 return None;
             }

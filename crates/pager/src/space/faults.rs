@@ -341,14 +341,7 @@ impl Space {
                     self.fill_plan(fault)
                 }
             }
-            FaultAnswer::Read => {
-                let read = self.read_planned();
-                // Asking the device for a page is part of waiting for it.
-                self.clock.lap(FaultPart::SwapRead);
-                return read.map(|read| Some(Later::Reading(read)));
-            }
-            FaultAnswer::Wait => return Ok(Some(Later::Leaving)),
-            FaultAnswer::NoMemory => return Ok(Some(Later::Memory)),
+            put_off => return self.later_for(put_off),
         };
         self.shared.tell_costs();
         if fault.is_urgent && self.agent.is_some() {
@@ -362,6 +355,21 @@ impl Space {
     fn is_of_agent(&self, fault: &Fault) -> bool {
         let agent = self.agent.as_ref();
         agent.is_some_and(|agent| agent.name == fault.thread as i32)
+    }
+
+    /// What a fault waits for by the engine's answer; nothing, where it is to be filled. Begins to read what is to be read.
+    pub(super) fn later_for(&mut self, answer: FaultAnswer) -> Result<Option<Later>, End> {
+        match answer {
+            FaultAnswer::Fill => Ok(None),
+            FaultAnswer::Read => {
+                let read = self.read_planned();
+                // Asking the device for a page is part of waiting for it.
+                self.clock.lap(FaultPart::SwapRead);
+                read.map(|read| Some(Later::Reading(read)))
+            }
+            FaultAnswer::Wait => Ok(Some(Later::Leaving)),
+            FaultAnswer::NoMemory => Ok(Some(Later::Memory)),
+        }
     }
 
     /// Whether it is the turn of other processes. What has been begun for a fault is brought to its end.

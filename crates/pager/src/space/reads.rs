@@ -93,7 +93,7 @@ impl Reads {
     }
 
     /// Readable when a read has ended; -1 while there are none.
-    pub(super) fn descriptor(&self) -> RawFd {
+    pub(crate) fn descriptor(&self) -> RawFd {
         let queue = self.queue.as_ref().filter(|_| !self.is_idle());
         queue.map_or(-1, |queue| queue.event().as_raw_fd())
     }

@@ -11,11 +11,10 @@ use crate::ends::Failure;
 use crate::files::FileRequested;
 use crate::profile::FaultPart;
 use crate::segments::{Segment, State};
-
 use pleat_engine::{FaultAnswer, FillItem};
 use pleat_sys::procfs;
 use pleat_sys::uffd::FillError;
-use pleat_types::{PageRange, PAGE_SIZE};
+use pleat_types::{PageNo, PageRange, PAGE_SIZE};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -176,7 +175,7 @@ impl Space {
                 self.link.uffd.wake(address, PAGE_SIZE as u64);
                 return Ok(None);
             }
-            State::Gathering => return self.fill_hole(fault, &segment, urgent),
+            State::Gathering => return self.fill_hole(fault, urgent),
             State::Served => {}
         }
         let page = segment.page_at(part.offset);
@@ -187,7 +186,7 @@ impl Space {
         if engine.is_in_memory(segment.space, page) {
             drop(engine);
             // Another process's thread has filled it; or the program has removed it past the C library.
-            return self.fill_hole(fault, &segment, true);
+            return self.fill_hole(fault, true);
         }
         let answer = engine.fault(segment.space, page, urgent, &mut self.plan);
         if answer == FaultAnswer::Fill {
@@ -196,15 +195,8 @@ impl Space {
         }
         drop(engine);
         self.clock.lap(FaultPart::Lookup);
-        match answer {
-            FaultAnswer::Fill => {}
-            FaultAnswer::Read => {
-                let read = self.read_planned();
-                self.clock.lap(FaultPart::SwapRead);
-                return read.map(|read| Some(Later::Reading(read)));
-            }
-            FaultAnswer::Wait => return Ok(Some(Later::Leaving)),
-            FaultAnswer::NoMemory => return Ok(Some(Later::Memory)),
+        if let Some(later) = self.later_for(answer)? {
+            return Ok(Some(later));
         }
         let is_away = self.plan.items[0] != FillItem::Zero;
         let rest = (part.end - fault.page.address()) / PAGE_SIZE as u64;
@@ -215,15 +207,7 @@ impl Space {
         let count = self.plan.items.len();
         self.shared.pace.filled(start.elapsed(), count as u64);
         self.clock.lap(FaultPart::Unfold);
-        let address = fault.page.address();
-        let bytes = count * PAGE_SIZE;
-        let filled = match self.link.uffd.copy(address, &self.pages[..bytes]) {
-            // The run leaves the mapping: the faulted page alone does not.
-            Err(FillError::NotMapped) if count > 1 => {
-                self.link.uffd.copy(address, &self.pages[..PAGE_SIZE])
-            }
-            other => other,
-        };
+        let filled = self.copy_run(fault.page.address(), count * PAGE_SIZE);
         self.clock.lap(FaultPart::Fill);
         if let Ok(pages) = &filled {
             let range = PageRange::new(page, *pages);
@@ -242,25 +226,16 @@ impl Space {
 
     /// A page that was away is there. Either another has filled it just now, or somebody has changed it who must not: then it is
     /// there with all others out, and known to be away. `false`: ask again.
-    fn is_filled_by_another(&self, segment: &Segment, page: pleat_types::PageNo) -> bool {
-        let is_in_memory =
-            segment.peek_alone(|| self.shared.engine().is_in_memory(segment.space, page));
-        match is_in_memory {
-            None => return false,
-            Some(true) => {}
-            Some(false) => self.shared.fail(Failure::SharedBoth),
+    fn is_filled_by_another(&self, segment: &Segment, page: PageNo) -> bool {
+        let known = segment.peek_alone(|| self.shared.engine().is_in_memory(segment.space, page));
+        if known == Some(false) {
+            self.shared.fail(Failure::SharedBoth);
         }
-        true
+        known.is_some()
     }
 
     /// Fills one page with zeros, unless it is there.
-    fn fill_hole(
-        &mut self,
-        fault: &Fault,
-        segment: &Segment,
-        urgent: bool,
-    ) -> Result<Option<Later>, End> {
-        let _ = segment;
+    fn fill_hole(&mut self, fault: &Fault, urgent: bool) -> Result<Option<Later>, End> {
         if !urgent && !self.shared.engine().has_room() {
             return Ok(Some(Later::Memory));
         }
@@ -270,32 +245,15 @@ impl Space {
         self.conclude_segment(fault, filled)
     }
 
-    /// Deals with every way a fill can end.
     fn conclude_segment(
         &mut self,
         fault: &Fault,
         filled: Result<u64, FillError>,
     ) -> Result<Option<Later>, End> {
-        let address = fault.page.address();
-        match filled {
-            Ok(pages) => {
-                self.clock.filled(pages);
-                self.shared.meters.segment_filled_pages.add(pages);
-                let is_late = fault.is_urgent && self.agent.is_some();
-                self.shared.meters.urgent_faults.add(u64::from(is_late));
-                self.shared.tell_costs();
-                Ok(None)
-            }
-            Err(FillError::EventPending) => Ok(Some(Later::Event)),
-            Err(FillError::NoMemory) => Ok(Some(Later::Memory)),
-            Err(FillError::Dead) => Err(End::Gone),
-            // It is there, or unmapped since: the thread is to look again.
-            Err(FillError::Exists | FillError::NotMapped) => {
-                self.link.uffd.wake(address, PAGE_SIZE as u64);
-                Ok(None)
-            }
-            Err(FillError::Other(error)) => Err(self.cannot_fill(fault.page, error)),
+        if let Ok(pages) = &filled {
+            self.shared.meters.segment_filled_pages.add(*pages);
         }
+        self.conclude_shared(fault, filled)
     }
 
     /// What is mapped at an address that nobody has told of, if that is a segment. Where the process has registered all that

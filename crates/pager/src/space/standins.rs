@@ -169,13 +169,7 @@ impl Space {
         };
         self.clock.lap(FaultPart::Unfold);
         let bytes = self.plan.items.len() * PAGE_SIZE;
-        let filled = match self.link.uffd.copy(address, &self.pages[..bytes]) {
-            // The run leaves the mapping: the faulted page alone does not.
-            Err(FillError::NotMapped) if bytes > PAGE_SIZE => {
-                self.link.uffd.copy(address, &self.pages[..PAGE_SIZE])
-            }
-            other => other,
-        };
+        let filled = self.copy_run(address, bytes);
         self.clock.lap(FaultPart::Fill);
         let known = match &filled {
             Ok(pages) => *pages,
@@ -250,17 +244,38 @@ impl Space {
         filled: Result<u64, FillError>,
         source: Source,
     ) -> Result<Option<Later>, End> {
-        let address = fault.page.address();
+        if let Ok(pages) = &filled {
+            self.stride.next = fault.page.address() + pages * PAGE_SIZE as u64;
+            self.shared.meters.stand_in_filled_pages.add(*pages);
+            if source != Source::Cache {
+                self.account(&view.part(), *pages, source == Source::Disk);
+            }
+        }
+        self.conclude_shared(fault, filled)
+    }
+
+    /// Has the pages of a run filled that are made, or the first alone.
+    pub(super) fn copy_run(&mut self, address: u64, bytes: usize) -> Result<u64, FillError> {
+        match self.link.uffd.copy(address, &self.pages[..bytes]) {
+            // The run leaves the mapping: the faulted page alone does not.
+            Err(FillError::NotMapped) if bytes > PAGE_SIZE => {
+                self.link.uffd.copy(address, &self.pages[..PAGE_SIZE])
+            }
+            other => other,
+        }
+    }
+
+    /// What a fill of memory comes to that several processes may have: another may have filled it.
+    pub(super) fn conclude_shared(
+        &mut self,
+        fault: &Fault,
+        filled: Result<u64, FillError>,
+    ) -> Result<Option<Later>, End> {
         match filled {
             Ok(pages) => {
                 self.clock.filled(pages);
-                self.stride.next = address + pages * PAGE_SIZE as u64;
-                self.shared.meters.stand_in_filled_pages.add(pages);
                 let is_late = fault.is_urgent && self.agent.is_some();
                 self.shared.meters.urgent_faults.add(u64::from(is_late));
-                if source != Source::Cache {
-                    self.account(&view.part(), pages, source == Source::Disk);
-                }
                 self.shared.tell_costs();
                 Ok(None)
             }
@@ -269,12 +284,10 @@ impl Space {
             Err(FillError::Dead) => Err(End::Gone),
             // It is there, or unmapped since: the thread is to look again.
             Err(FillError::Exists | FillError::NotMapped) => {
-                self.link.uffd.wake(address, PAGE_SIZE as u64);
+                self.link.uffd.wake(fault.page.address(), PAGE_SIZE as u64);
                 Ok(None)
             }
-            Err(FillError::Other(error)) => {
-                Err(self.condemn(Unservable::CannotFill(fault.page, error)))
-            }
+            Err(FillError::Other(error)) => Err(self.cannot_fill(fault.page, error)),
         }
     }
 
@@ -297,12 +310,14 @@ impl Space {
         }
         let pid = self.link.pid.load(Ordering::Acquire);
         let name = format!("/memfd:{}", pleat_sys::memory_file::NAME);
-        let found = self.find_segment_at(address);
-        let found = found.and_then(|part| Ok((part, procfs::is_named(pid, address, &name)?)));
-        match found {
-            Ok((Some(part), _)) => Ok(Found::Segment(part)),
-            Ok((None, false)) => Ok(Found::Private),
-            Ok((None, true)) => Err(self.condemn(Unservable::UnknownView)),
+        let is_view = match self.find_segment_at(address) {
+            Ok(Some(part)) => return Ok(Found::Segment(part)),
+            Ok(None) => procfs::is_named(pid, address, &name),
+            Err(error) => Err(error),
+        };
+        match is_view {
+            Ok(false) => Ok(Found::Private),
+            Ok(true) => Err(self.condemn(Unservable::UnknownView)),
             // A child that is not known yet, or a process that is just ending: zeros are for neither.
             Err(_) if self.link.uffd.is_dead() => Err(End::Gone),
             Err(_) if self.age(fault) > NAMELESS => Err(self.condemn(Unservable::UnheardShared)),
