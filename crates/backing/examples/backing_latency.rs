@@ -32,7 +32,8 @@ fn measure(dir: &Path, rings: Rings) {
     println!("{} ({})", store.name(), store.describe());
     let mut queue = store.queue(DEPTH).expect("a queue");
     for pass in ["write, new file", "write, over old data"] {
-        let seconds = write_clusters(&mut *queue, 0);
+        let mut writing = store.queue_for_writes(DEPTH).expect("a queue");
+        let seconds = write_clusters(&mut *writing, 0);
         let mib = (CLUSTERS as usize * CLUSTER_BYTES) >> 20;
         println!("  {pass:<24} {:>8.0} MiB/s", mib as f64 / seconds);
     }
@@ -43,7 +44,7 @@ fn measure(dir: &Path, rings: Rings) {
         report(how, read_pages(&mut *queue, patience));
     }
     std::thread::scope(|scope| {
-        let mut writing = store.queue(DEPTH).expect("a queue");
+        let mut writing = store.queue_for_writes(DEPTH).expect("a queue");
         let writer = scope.spawn(move || write_clusters(&mut *writing, CLUSTERS));
         let mut taken = Vec::new();
         while !writer.is_finished() {

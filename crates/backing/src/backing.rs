@@ -41,6 +41,14 @@ pub trait Backing: Send + Sync {
     /// What the system answers when it has no room for another queue.
     fn queue(&self, depth: u32) -> Result<Box<dyn Queue>, BackingError>;
 
+    /// The same for a thread that above all writes, where that is better done in another way.
+    ///
+    /// # Errors
+    /// As [`Backing::queue`].
+    fn queue_for_writes(&self, depth: u32) -> Result<Box<dyn Queue>, BackingError> {
+        self.queue(depth)
+    }
+
     /// Gives the room of a range back; it reads as zeros or anything afterwards. Does nothing where
     /// that is not supported. No transfer of the range may be in flight.
     ///

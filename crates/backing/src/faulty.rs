@@ -129,6 +129,12 @@ impl Faulty {
     pub fn hits(&self) -> u64 {
         lock(&self.chance.state).hits
     }
+
+    fn before(&self, inner: Box<dyn Queue>, depth: u32) -> Result<Box<dyn Queue>, BackingError> {
+        let chance = self.chance.clone();
+        let queue = FaultyQueue::new(&*self.inner, inner, chance, depth)?;
+        Ok(Box::new(queue))
+    }
 }
 
 impl Chance {
@@ -172,8 +178,11 @@ impl Backing for Faulty {
     }
 
     fn queue(&self, depth: u32) -> Result<Box<dyn Queue>, BackingError> {
-        let queue = FaultyQueue::new(&*self.inner, self.chance.clone(), depth)?;
-        Ok(Box::new(queue))
+        self.before(self.inner.queue(depth)?, depth)
+    }
+
+    fn queue_for_writes(&self, depth: u32) -> Result<Box<dyn Queue>, BackingError> {
+        self.before(self.inner.queue_for_writes(depth)?, depth)
     }
 
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), BackingError> {

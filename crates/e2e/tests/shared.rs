@@ -126,9 +126,7 @@ fn shared_memory_is_taken_away_and_comes_back_for_all() {
     expect_taken(job.budget(Megabytes(52)), "shared");
 }
 
-/// Run by hand: 2 of some 30 runs stood still for ten seconds, and it is not known why (docs/shared-memory.md).
 #[test]
-#[ignore = "stands still now and then, see docs/shared-memory.md"]
 fn a_job_of_nothing_but_shared_memory_runs_in_half_of_it() {
     let Some(machine) = taking() else {
         return;

@@ -89,7 +89,7 @@ impl<'a> Writer<'a> {
         Ok(Writer {
             shared,
             store,
-            queue: store.backing.queue(DEPTH)?,
+            queue: store.backing.queue_for_writes(DEPTH)?,
             under_way: Vec::new(),
             bytes: Vec::new(),
             spares: Spares::new(SPARES),

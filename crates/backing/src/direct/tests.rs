@@ -182,3 +182,20 @@ fn nothing_is_believed_after_a_loss() {
         assert!(matches!(answer, Err(BackingError::Lost(_))), "{answer:?}");
     }
 }
+
+/// Writes to new places, finished by the thread that makes them (see the module).
+#[test]
+fn what_is_for_writes_makes_them_by_threads() {
+    let store = DirectFile::create(&std::env::temp_dir(), Rings::WherePossible).unwrap();
+    let mut queue = store.queue_for_writes(4).unwrap();
+    for number in 0..4 {
+        run(&mut *queue, request(Transfer::Write, number << 20, 7))
+            .result
+            .unwrap();
+    }
+    assert!(lock(&store.pool).is_some());
+    let mut reading = store.queue(1).unwrap();
+    let back = run(&mut *reading, request(Transfer::Read, 3 << 20, 0));
+    back.result.unwrap();
+    assert!(back.buffer.iter().all(|&byte| byte == 7));
+}

@@ -39,12 +39,13 @@ struct PassedOn {
 }
 
 impl FaultyQueue {
+    /// In front of a queue of `store`'s for so many requests.
     pub fn new(
         store: &dyn Backing,
+        inner: Box<dyn Queue>,
         chance: Arc<Chance>,
         depth: u32,
     ) -> Result<FaultyQueue, BackingError> {
-        let inner = store.queue(depth)?;
         let waiting = Mailbox::new()
             .and_then(|answers| Ok((event::either(inner.event(), answers.event())?, answers)));
         let (either, answers) = waiting.map_err(|error| {
