@@ -69,7 +69,17 @@ impl Prices {
     }
 }
 
-/// The room left to the page cache, of which the job has what the cache does not miss.
+/// What the page cache lends the job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// Of the room.
+    pub room_bytes: u64,
+    /// Of what mapped files have beyond it.
+    pub beyond_bytes: u64,
+}
+
+/// The room left to the page cache, of which the job has what the cache does not miss. What mapped files have beyond it is
+/// page cache like the rest, and lent with it: which of its pages are dropped then is the kernel's choice.
 ///
 /// Pages of files that were dropped and are soon read again are counted by the kernel (workingset refaults).
 /// While there are none, the room is lent to the job, a little at a time. When there are, who pays more for too little memory
@@ -78,6 +88,8 @@ impl Prices {
 #[derive(Debug)]
 pub struct CacheRoom {
     room_bytes: u64,
+    /// What mapped files have beyond it.
+    beyond_bytes: u64,
     lent_bytes: u64,
     /// What the cache has beyond its room.
     extra_bytes: u64,
@@ -96,6 +108,7 @@ impl CacheRoom {
     pub fn new(room_bytes: u64, now: Instant) -> CacheRoom {
         CacheRoom {
             room_bytes,
+            beyond_bytes: 0,
             lent_bytes: 0,
             extra_bytes: 0,
             asked: now,
@@ -110,19 +123,49 @@ impl CacheRoom {
     /// The room is another from now on, as the budget is. What is lent or had beyond it stays, as far as it can.
     pub fn resize(&mut self, room_bytes: u64) {
         self.room_bytes = room_bytes;
-        self.lent_bytes = self.lent_bytes.min(room_bytes - room_bytes / KEEP_PART);
+        self.lent_bytes = self.lent_bytes.min(self.lent_max());
         self.extra_bytes = self.extra_bytes.min(room_bytes * EXTRA_ROOMS);
     }
 
-    /// Bytes of it that the job may use. `files` is asked now and then; a group that cannot tell lends nothing.
+    /// All of it: the room, and what mapped files have beyond it.
+    fn all_bytes(&self) -> u64 {
+        self.room_bytes + self.beyond_bytes
+    }
+
+    fn lent_max(&self) -> u64 {
+        self.all_bytes() - self.all_bytes() / KEEP_PART
+    }
+
+    /// Bytes that the job may use, of the room and of what mapped files have beyond it: so many. `files` is asked now and
+    /// then; a group that cannot tell lends nothing.
     pub fn lend(
+        &mut self,
+        now: Instant,
+        beyond_bytes: u64,
+        prices: impl FnOnce() -> Prices,
+        files: impl FnOnce() -> Option<Files>,
+    ) -> Lent {
+        if self.room_bytes > 0 {
+            self.beyond_bytes = beyond_bytes;
+            self.lent_bytes = self.lent_bytes.min(self.lent_max());
+            self.look(now, prices, files);
+        }
+        // Each gives its part.
+        let of_beyond = self.lent_bytes * self.beyond_bytes / self.all_bytes().max(1);
+        Lent {
+            room_bytes: self.lent_bytes - of_beyond,
+            beyond_bytes: of_beyond,
+        }
+    }
+
+    fn look(
         &mut self,
         now: Instant,
         prices: impl FnOnce() -> Prices,
         files: impl FnOnce() -> Option<Files>,
-    ) -> u64 {
-        if self.room_bytes == 0 || now - self.asked < UNWRITTEN_LOOK_EVERY {
-            return self.lent_bytes;
+    ) {
+        if now - self.asked < UNWRITTEN_LOOK_EVERY {
+            return;
         }
         self.asked = now;
         let files = files();
@@ -131,11 +174,10 @@ impl CacheRoom {
             self.balance(files.map(|files| files.reread_pages), prices());
         }
         let unwritten = files.map_or(0, |files| files.unwritten_bytes);
-        if unwritten > (self.room_bytes - self.lent_bytes) / UNWRITTEN_PART {
-            let most = self.room_bytes.saturating_sub(ROOM_SMALL);
+        if unwritten > (self.all_bytes() - self.lent_bytes) / UNWRITTEN_PART {
+            let most = self.all_bytes().saturating_sub(ROOM_SMALL);
             self.lent_bytes = self.lent_bytes.min(most);
         }
-        self.lent_bytes
     }
 
     /// Gives to who misses memory more.
@@ -148,7 +190,7 @@ impl CacheRoom {
         self.returns_us = lately(self.returns_us, prices.returns_us_since(&self.prices));
         self.reread_pages = pages;
         self.prices = prices;
-        let step = self.room_bytes / LEND_PART;
+        let (step, extra_step) = (self.all_bytes() / LEND_PART, self.room_bytes / LEND_PART);
         match rereads {
             None if pages.is_none() => self.lent_bytes = 0,
             None => self.lent_bytes /= 2,
@@ -159,20 +201,20 @@ impl CacheRoom {
             }
             Some(_) if self.rereads_us >= self.returns_us => {
                 if self.lent_bytes < step {
-                    self.extra_bytes = (self.extra_bytes + step).min(self.room_bytes * EXTRA_ROOMS);
+                    self.extra_bytes =
+                        (self.extra_bytes + extra_step).min(self.room_bytes * EXTRA_ROOMS);
                 }
                 self.lent_bytes /= 2;
             }
             Some(_) if self.extra_bytes > 0 => {
-                self.extra_bytes = self.extra_bytes.saturating_sub(step)
+                self.extra_bytes = self.extra_bytes.saturating_sub(extra_step)
             }
             Some(_) => self.lend_more(step),
         }
     }
 
     fn lend_more(&mut self, step: u64) {
-        let most = self.room_bytes - self.room_bytes / KEEP_PART;
-        self.lent_bytes = (self.lent_bytes + step).min(most);
+        self.lent_bytes = (self.lent_bytes + step).min(self.lent_max());
     }
 
     /// What the cache has beyond its room, because it reads pages again though nothing of the room is lent.
@@ -231,7 +273,9 @@ mod tests {
         let looks = rereads.iter().map(|pages| {
             now += CACHE_LOOK_EVERY;
             total += pages;
-            room.lend(now, Prices::default, || Some(files(total, 0))) >> 20
+            room.lend(now, 0, Prices::default, || Some(files(total, 0)))
+                .room_bytes
+                >> 20
         });
         looks.collect()
     }
@@ -242,24 +286,30 @@ mod tests {
         let mut room = CacheRoom::new(ROOM, now);
         for _ in 0..10 {
             now += CACHE_LOOK_EVERY;
-            room.lend(now, Prices::default, || Some(files(0, 1)));
+            room.lend(now, 0, Prices::default, || Some(files(0, 1)));
         }
         assert_eq!(room.lent_bytes >> 20, 12, "little is not written");
         now += UNWRITTEN_LOOK_EVERY;
         assert_eq!(
-            room.lend(now, Prices::default, || Some(files(0, 3))) >> 20,
+            room.lend(now, 0, Prices::default, || Some(files(0, 3)))
+                .room_bytes
+                >> 20,
             8,
             "at once"
         );
         now += CACHE_LOOK_EVERY;
         assert_eq!(
-            room.lend(now, Prices::default, || Some(files(0, 8))) >> 20,
+            room.lend(now, 0, Prices::default, || Some(files(0, 8)))
+                .room_bytes
+                >> 20,
             8,
             "as long as"
         );
         now += CACHE_LOOK_EVERY;
         assert_eq!(
-            room.lend(now, Prices::default, || Some(files(0, 0))) >> 20,
+            room.lend(now, 0, Prices::default, || Some(files(0, 0)))
+                .room_bytes
+                >> 20,
             10
         );
     }
@@ -274,6 +324,28 @@ mod tests {
     fn room_is_lent_little_by_little_while_no_file_is_read_again() {
         assert_eq!(lent(&[0, 0, 0, REREAD_MAX, 0]), [0, 2, 4, 6, 8]);
         assert_eq!(lent(&[0; 40]).last(), Some(&12), "a quarter stays");
+    }
+
+    #[test]
+    fn what_mapped_files_have_beyond_the_room_is_lent_with_it() {
+        let mut now = Instant::now();
+        let (mut room, mut rereads) = (CacheRoom::new(ROOM, now), 0);
+        let mut look = |beyond_mib: u64, reread: u64| {
+            now += CACHE_LOOK_EVERY;
+            rereads += reread;
+            let files = || Some(files(rereads, 0));
+            let lent = room.lend(now, beyond_mib << 20, Prices::default, files);
+            (lent.room_bytes >> 20, lent.beyond_bytes >> 20)
+        };
+        for _ in 0..10 {
+            look(32, 0);
+        }
+        assert_eq!(look(32, 0), (12, 24), "three quarters of each");
+        assert_eq!(look(32, 500), (6, 12), "half of it goes back at once");
+        for _ in 0..10 {
+            look(32, 0);
+        }
+        assert_eq!(look(0, 0), (12, 0), "files that are gone lend nothing");
     }
 
     #[test]
@@ -299,7 +371,9 @@ mod tests {
             prices.stall_us += 2 * waited_us;
             prices.filled_pages += 20;
             prices.returned_pages += 10;
-            let lent = room.lend(now, || prices, || Some(files(rereads, 0)));
+            let lent = room
+                .lend(now, 0, || prices, || Some(files(rereads, 0)))
+                .room_bytes;
             (room.extra_bytes() >> 20) as i64 - (lent >> 20) as i64
         };
         waits_us.iter().map(&mut look).collect()
@@ -344,13 +418,19 @@ mod tests {
         let start = Instant::now();
         let mut room = CacheRoom::new(ROOM, start);
         let asked = |_: ()| -> Option<Files> { panic!("too early") };
-        assert_eq!(room.lend(start, Prices::default, || asked(())), 0);
+        assert_eq!(
+            room.lend(start, 0, Prices::default, || asked(())),
+            Lent::default()
+        );
         let mut now = start;
         for _ in 0..5 {
             now += CACHE_LOOK_EVERY;
-            assert_eq!(room.lend(now, Prices::default, || None), 0);
+            assert_eq!(room.lend(now, 0, Prices::default, || None), Lent::default());
         }
         let mut none = CacheRoom::new(0, start);
-        assert_eq!(none.lend(now, Prices::default, || asked(())), 0);
+        assert_eq!(
+            none.lend(now, 0, Prices::default, || asked(())),
+            Lent::default()
+        );
     }
 }

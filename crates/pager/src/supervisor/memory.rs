@@ -105,24 +105,26 @@ impl Supervisor<'_> {
         }
         self.own_bytes = reading.own_bytes;
         let gauge = self.gauge.as_ref();
-        let group_files = &mut self.group_files;
-        let shared = &self.shared;
-        let prices = || prices(shared);
-        let lent = self.cache_room.lend(Instant::now(), prices, || {
-            let files = gauge?.files()?;
-            group_files.note(files);
-            Some(files)
-        });
         let room = self.budget.cache_room_bytes;
         // Mapped files are page cache: they have its room first. What others are charged for needs none.
         let charged_files = reading.file_bytes.min(self.group_files.most_bytes());
-        let files_room = room - lent.min(room) + self.cache_room.extra_bytes();
-        let files_beyond = charged_files.saturating_sub(files_room);
         let others = self
             .unfoldable_bytes
             .saturating_sub(self.files_beyond_bytes);
         let share = file_share(budget, others).max(reading.locked_file_bytes);
-        let files_beyond = files_beyond.min(share);
+        let extra = self.cache_room.extra_bytes();
+        let files_beyond = charged_files.saturating_sub(room + extra).min(share);
+        let group_files = &mut self.group_files;
+        let may_lend = files_beyond.saturating_sub(reading.locked_file_bytes);
+        let shared = &self.shared;
+        let prices = || prices(shared);
+        let lent = self.cache_room.lend(Instant::now(), may_lend, prices, || {
+            let files = gauge?.files()?;
+            group_files.note(files);
+            Some(files)
+        });
+        let files_beyond = files_beyond - lent.beyond_bytes;
+        let lent = lent.room_bytes;
         self.files_beyond_bytes = files_beyond;
         let programs = reading.bytes - reading.file_bytes;
         let measured = programs + files_beyond + self.shared.staging_bytes() + held.bytes;
