@@ -37,6 +37,19 @@ const SHARED_WORTH: u64 = 1 << 20;
 const SAMPLE_SHARE: u32 = 20;
 const SAMPLE_PAUSE_MIN: Duration = Duration::from_millis(50);
 
+/// All mappings of a process are read for [`CommonMax`]: again after so long.
+const COMMON_MAX_FRESH: Duration = Duration::from_millis(500);
+
+/// How much shared memory a process can have that is not counted once for all, as its mappings told it.
+#[derive(Clone, Copy, Debug)]
+struct CommonMax {
+    bytes: u64,
+    /// How much shared memory it had then, and how many segments.
+    shared_bytes: u64,
+    segments: usize,
+    read: Instant,
+}
+
 /// How far a process has come on its way to be managed.
 pub enum Stage {
     /// It has said hello and waits for commands.
@@ -123,6 +136,8 @@ pub struct Process {
     common_sampled: (u64, u64),
     /// How much had come since when that was last asked.
     common_come: u64,
+    /// How much it can have.
+    common_max: Option<CommonMax>,
     /// Minor faults so far, where that is of interest.
     faults: Option<(MinorFaults, u64)>,
     /// Pages of files and shared memory when `extra_bytes` was read.
@@ -246,6 +261,7 @@ impl Census {
             common_bytes: 0,
             common_sampled: (0, 0),
             common_come: 0,
+            common_max: None,
             faults: None,
             shared_pages: 0,
             file_bytes: None,
@@ -534,7 +550,7 @@ impl Process {
 
     /// How much shared memory the process can have at most that is not counted once for all: as what stands in for files, or
     /// as a segment.
-    fn common_max(&self, pid: i32) -> u64 {
+    fn common_max(&mut self, pid: i32, shared_bytes: u64) -> u64 {
         let Stage::Managed(link) = &self.stage else {
             return u64::MAX;
         };
@@ -542,8 +558,22 @@ impl Process {
         if segments.is_empty() && !link.has_stand_ins.load(Ordering::Acquire) {
             return u64::MAX;
         }
+        if let Some(max) = self.common_max.filter(|max| {
+            max.read.elapsed() < COMMON_MAX_FRESH
+                && max.segments == segments.len()
+                && shared_bytes < max.shared_bytes + SHARED_WORTH
+        }) {
+            return max.bytes;
+        }
         let is_segment = |identity| segments.contains(&identity);
-        procfs::shared_memory_beside(pid, "pleat", &is_segment).unwrap_or(u64::MAX)
+        let max = procfs::shared_memory_beside(pid, "pleat", &is_segment).unwrap_or(u64::MAX);
+        self.common_max = Some(CommonMax {
+            bytes: max,
+            shared_bytes,
+            segments: segments.len(),
+            read: Instant::now(),
+        });
+        max
     }
 
     /// Whether its name is not known yet, or was read when the process was so young that it may have got another since.
@@ -562,7 +592,7 @@ impl Process {
     pub fn sample_status(&mut self, pid: i32) {
         if let Ok(status) = procfs::status(pid) {
             let shared = status.rss_shmem_bytes.saturating_sub(self.staging_bytes());
-            self.common_bytes = shared.min(self.common_max(pid));
+            self.common_bytes = shared.min(self.common_max(pid, shared));
             self.common_peak_bytes = self.common_peak_bytes.max(self.common_bytes);
             self.extra_bytes = kernel_bytes(&status);
             self.identity = Some(Identity {

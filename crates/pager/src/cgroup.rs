@@ -4,7 +4,7 @@
 //! limited cgroup is exact at any moment. It is asked only where the limit is close to the budget:
 //! the group may hold others than the job, and what they use is taken off as it was at the start.
 
-use pleat_sys::job_group::{file_bytes, file_bytes_in, number};
+use pleat_sys::job_group::{file_bytes_in, number, GroupStat};
 use pleat_sys::limits;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -37,7 +37,7 @@ pub struct CloseLimit {
     /// The file that holds all that is charged.
     pub usage: File,
     /// `memory.stat`.
-    pub stat: File,
+    pub stat: GroupStat,
 }
 
 impl CloseLimit {
@@ -57,13 +57,13 @@ impl CloseLimit {
         Some(CloseLimit {
             bytes: limit.bytes,
             usage: usage.ok()?,
-            stat: open("memory.stat").ok()?,
+            stat: GroupStat::new(open("memory.stat").ok()?),
         })
     }
 
     /// Bytes that the group may still be charged for, when the kernel has dropped the file pages that it can.
     pub fn room_bytes(&self) -> Option<u64> {
-        let used = number(&self.usage)?.saturating_sub(file_bytes(&self.stat)?);
+        let used = number(&self.usage)?.saturating_sub(self.stat.file_bytes()?);
         Some(self.bytes.saturating_sub(used))
     }
 }
@@ -106,7 +106,7 @@ impl Gauge {
     /// What the kernel says of the group's file pages; up to 2 s old.
     pub fn files(&self) -> Option<Files> {
         let mut text = [0u8; 4096];
-        let stat = read(&self.limit.stat, &mut text)?;
+        let stat = read(self.limit.stat.file(), &mut text)?;
         let value = |name: &str| {
             let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
             lines.find(|(other, _)| *other == name)?.1.parse().ok()
@@ -125,7 +125,7 @@ impl Gauge {
     /// The same of everybody in the group.
     pub fn counted(&self) -> Option<u64> {
         let usage = number(&self.limit.usage)?;
-        Some(usage.saturating_sub(file_bytes(&self.limit.stat)?))
+        Some(usage.saturating_sub(self.limit.stat.file_bytes()?))
     }
 }
 
