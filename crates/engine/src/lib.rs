@@ -165,6 +165,11 @@ impl Engine {
         }
     }
 
+    /// Most pages filled for one fault.
+    pub fn run_max(&self) -> u32 {
+        self.settings.run_max
+    }
+
     /// From now on there is so much memory. What is above it goes as fast as what was asked for does; the swap file stays
     /// divided as it is. Of the compressed cache no more is kept than the room that its layout was made for.
     ///

@@ -322,7 +322,7 @@ pub fn run(shared: &Arc<Shared>) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::shared::Parts;
     use pleat_codec::{Choice, PageKind};
@@ -351,7 +351,7 @@ mod tests {
         }
     }
 
-    fn shared() -> Shared {
+    pub(crate) fn shared() -> Shared {
         let budget_bytes = 2 << 20;
         let preset = preset("pleat").unwrap();
         let settings = Settings {

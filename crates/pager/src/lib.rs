@@ -53,6 +53,7 @@ mod reclaim;
 mod record;
 mod report;
 mod rings;
+mod scratch;
 mod segments;
 mod shared;
 mod silence;

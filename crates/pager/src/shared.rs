@@ -17,11 +17,12 @@ use crate::ports::{Linux, Machine, Userfault};
 use crate::profile::{Profile, Stopwatch};
 use crate::record::Recorder;
 use crate::rings::Rings;
+use crate::scratch::Scratches;
 use crate::segments::Segments;
 use crate::silence::Silence;
 use crate::store::SwapStore;
 use pleat_codec::Choice;
-use pleat_engine::Engine;
+use pleat_engine::{Engine, BLOCK_PAGES};
 use pleat_sys::process::{readable, wait, Bell};
 use pleat_types::{PageNo, SpaceId};
 use pleat_wire::message::Token;
@@ -67,6 +68,10 @@ pub struct Shared {
     pub folds: Folds,
     /// Faults that are answered by several threads.
     pub batches: FaultBatches,
+    /// What spaces' threads work with.
+    pub scratches: Scratches,
+    /// Most pages filled at once.
+    pub run_pages: u32,
     /// Read mapped files.
     pub readers: Readers,
     /// Wakes the writer.
@@ -197,6 +202,7 @@ impl Shared {
         let spins = cpus > 1 && parts.has_spare_cpu;
         let now = machine.now();
         let starving = Arc::new(AtomicU64::new(0));
+        let run_pages = parts.engine.run_max().max(BLOCK_PAGES as u32);
         Ok(Shared {
             engine: EngineLock::new(parts.engine, cpus),
             machine,
@@ -214,6 +220,8 @@ impl Shared {
             folds: Folds::new(cpus, starving.clone(), parts.profile.clone()),
             profile: parts.profile,
             batches: FaultBatches::default(),
+            scratches: Scratches::default(),
+            run_pages,
             readers: Readers::default(),
             writer: Gate::new()?,
             links: Mutex::new(Vec::new()),

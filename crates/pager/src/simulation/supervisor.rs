@@ -288,7 +288,7 @@ impl Supervisor {
         let process = (pid, descriptor_of(pid).expect("it was there"));
         let machine = self.shared.machine.clone();
         let link = Arc::new(Link::new(id, process, Arc::new(uffd), bell, machine));
-        Space::new(self.shared.clone(), link.clone(), RUN_MAX, BTreeMap::new()).start();
+        Space::new(self.shared.clone(), link.clone(), BTreeMap::new()).start();
         link
     }
 

@@ -12,6 +12,7 @@ use crate::fold::unfold_item;
 use crate::parallel::Waiting;
 use crate::profile::FaultPart;
 use crate::reclaim;
+use crate::scratch::Scratch;
 use crate::shared::{RefusedFill, Shared};
 use pleat_backing::Fingerprint;
 use pleat_engine::{Engine, FaultAnswer, FillItem, FillPlan};
@@ -323,7 +324,8 @@ impl Space {
         if answer == FaultAnswer::Fill {
             // With the engine's lock held, because a staged page's frame is free for another page
             // as soon as the page is folded, and that needs the lock.
-            copy_staged(&self.shared, &self.plan, &mut self.pages);
+            let pages = &mut self.scratch.get(&self.shared).pages;
+            copy_staged(&self.shared, &self.plan, pages);
         }
         drop(engine);
         self.clock.lap(FaultPart::Lookup);
@@ -425,7 +427,7 @@ impl Space {
             .pace
             .filled(self.shared.machine.since(start), count as u64);
         self.clock.lap(FaultPart::Unfold);
-        let bytes = &self.pages[..count * PAGE_SIZE];
+        let bytes = &self.scratch.get(&self.shared).pages[..count * PAGE_SIZE];
         let filled = match self.sleepers.is_gathering {
             true => self.link.uffd.copy_quietly(address, bytes),
             false => self.link.uffd.copy(address, bytes),
@@ -443,10 +445,11 @@ impl Space {
         self.prints.clear();
         // Zeros are copied like anything else. The kernel's page of zeros would do for a read, but a
         // later write would then take memory without asking.
-        let pages = self.pages.chunks_exact_mut(PAGE_SIZE);
+        let Scratch { press, pages } = self.scratch.get(&self.shared);
+        let pages = pages.chunks_exact_mut(PAGE_SIZE);
         for (nth, (item, page)) in (0..).zip(self.plan.items.iter().zip(pages)) {
             let page: &mut Page = page.try_into().expect("a chunk is a page");
-            let folder = self.press.folder();
+            let folder = press.folder();
             match unfold_item(&self.shared, folder, *item, &self.plan.bytes, page) {
                 Ok(print) => self
                     .prints
@@ -481,7 +484,8 @@ impl Space {
             }
             // The run may leave the mapping: the faulted page alone does not.
             Err(FillError::NotMapped) if count > 1 => {
-                let filled = self.link.uffd.copy(address, &self.pages[..PAGE_SIZE]);
+                let first = &self.scratch.get(&self.shared).pages[..PAGE_SIZE];
+                let filled = self.link.uffd.copy(address, first);
                 return self.conclude(fault, filled, 1, fresh);
             }
             Err(FillError::NotMapped) if fault.is_unasked() => return self.note_unmapped(fault),

@@ -260,10 +260,11 @@ impl Space {
         };
         let pages = len.div_ceil(PAGE_SIZE);
         // The rest of a file's last page reads as zeros.
-        self.pages[len..pages * PAGE_SIZE].fill(0);
+        let all = &mut self.scratch.get(&self.shared).pages;
+        all[len..pages * PAGE_SIZE].fill(0);
         self.plan.items.truncate(pages);
         self.clock.lap(FaultPart::Unfold);
-        let bytes = &self.pages[..pages * PAGE_SIZE];
+        let bytes = &self.scratch.get(&self.shared).pages[..pages * PAGE_SIZE];
         match self.link.uffd.copy(fault.page.address(), bytes) {
             // The run leaves the mapping: the faulted page alone does not.
             Err(FillError::NotMapped) if pages > 1 => {
@@ -313,17 +314,16 @@ impl Space {
             // means is known for its first page only; the others have reads of their own.
             if !found.is_empty() || at == 0 {
                 let len = found.len().min(wanted);
-                self.pages[..len].copy_from_slice(&found[..len]);
+                let pages = &mut self.scratch.get(&self.shared).pages;
+                pages[..len].copy_from_slice(&found[..len]);
                 return match len {
                     0 => Content::Nothing,
                     _ => Content::Bytes { len, is_read: true },
                 };
             }
         }
-        match part
-            .file
-            .read_cached(part.offset, &mut self.pages[..wanted])
-        {
+        let pages = &mut self.scratch.get(&self.shared).pages;
+        match part.file.read_cached(part.offset, &mut pages[..wanted]) {
             0 => Content::Later(self.begin_read(part, wanted)),
             len => Content::Bytes {
                 len,

@@ -137,12 +137,11 @@ impl Space {
         link.beacon.store(beacon, Ordering::Release);
         let link = Arc::new(link);
         lock(&self.shared.claims).insert(token, link.clone());
-        let run_max = (self.pages.len() / PAGE_SIZE) as u32;
         let registered = self.registered.clone();
         self.protect_after_fork(&link);
         let is_protected = self.link.is_protected.load(Ordering::Acquire);
         link.is_protected.store(is_protected, Ordering::Release);
-        let mut space = Space::new(self.shared.clone(), link, run_max, registered);
+        let mut space = Space::new(self.shared.clone(), link, registered);
         space.newborn = Some(Newborn { maybe_wiped });
         lock(&space.link.take).hold(self.now());
         space.beacon = self.beacon;
@@ -249,7 +248,7 @@ impl Space {
     /// ring. The first thing that a forked child's agent does is to read the beacon: it finds the token of
     /// its space there, and in no other memory, which it passes on when it says hello.
     pub(super) fn answer_own(&mut self, fault: &Fault, token: Token) -> Result<Option<Later>, End> {
-        let page = &mut self.pages[..PAGE_SIZE];
+        let page = &mut self.scratch.get(&self.shared).pages[..PAGE_SIZE];
         page.fill(0);
         for (to, half) in page.chunks_exact_mut(8).zip(token) {
             to.copy_from_slice(&half.to_ne_bytes());

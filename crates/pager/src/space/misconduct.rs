@@ -147,5 +147,5 @@ pub(super) fn condemn_child(shared: &Arc<Shared>, child: Arc<dyn Userfault>) {
         (None, shared.machine.clone()),
     ));
     link.condemn(Unservable::CannotInherit);
-    Space::new(shared.clone(), link, 1, BTreeMap::new()).start();
+    Space::new(shared.clone(), link, BTreeMap::new()).start();
 }

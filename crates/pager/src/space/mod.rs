@@ -49,10 +49,10 @@ mod unshare;
 
 use crate::ends::{Failure, Unservable};
 use crate::files::FileRequested;
-use crate::fold::Press;
 use crate::ports::PageTableView;
 use crate::profile::FaultClock;
 use crate::reclaim;
+use crate::scratch::Lease;
 use crate::segments::Segment;
 use crate::shared::{lock, AgentLink, Link, Shared};
 use crate::standins::StandIn;
@@ -65,9 +65,9 @@ use leaving::Leaving;
 use newborn::Newborn;
 use origins::Origins;
 use pleat_backing::Fingerprint;
-use pleat_engine::{FillPlan, BLOCK_PAGES};
+use pleat_engine::FillPlan;
 use pleat_sys::process::readable;
-use pleat_types::{PageNo, PageRange, PAGE_SIZE};
+use pleat_types::{PageNo, PageRange};
 use pleat_wire::uffd::Message;
 use reads::Reads;
 use shut_in::Stopped;
@@ -107,7 +107,8 @@ pub struct Space {
     registered: BTreeMap<u64, u64>,
     /// Write-protected pages of zeros, start to end; the engine learns of them at their first write.
     zeros: BTreeMap<u64, u64>,
-    press: Press,
+    /// What it works with.
+    scratch: Lease,
     plan: FillPlan,
     /// Pages of the swap file that faults wait for.
     reads: Reads,
@@ -123,8 +124,6 @@ pub struct Space {
     removals: Vec<FileRequested>,
     stride: Stride,
     giving_back: GiveBack,
-    /// Pages being filled.
-    pages: Vec<u8>,
     /// What those of them are that the engine is to remember, once they are in place.
     prints: Vec<(PageNo, Fingerprint)>,
     /// Faults answered, to sample the program's CPU now and then.
@@ -182,13 +181,7 @@ enum End {
 
 impl Space {
     /// Makes a space's thread state.
-    pub fn new(
-        shared: Arc<Shared>,
-        link: Arc<Link>,
-        run_max: u32,
-        registered: BTreeMap<u64, u64>,
-    ) -> Space {
-        let press = Press::new(&shared);
+    pub fn new(shared: Arc<Shared>, link: Arc<Link>, registered: BTreeMap<u64, u64>) -> Space {
         let clock = FaultClock::new(shared.profile.as_ref());
         let process = lock(&link.process).clone();
         let now = shared.machine.now();
@@ -205,7 +198,7 @@ impl Space {
             sleepers: Sleepers::default(),
             registered,
             zeros: BTreeMap::new(),
-            press,
+            scratch: Lease::default(),
             plan: FillPlan::default(),
             reads: Reads::new(),
             origins: Origins::default(),
@@ -215,7 +208,6 @@ impl Space {
             removals: Vec::new(),
             stride: Stride::default(),
             giving_back: GiveBack::default(),
-            pages: vec![0; run_max.max(BLOCK_PAGES as u32) as usize * PAGE_SIZE],
             prints: Vec::new(),
             answered: 0,
             effort: Effort::default(),
@@ -417,6 +409,7 @@ impl Space {
             None => None,
         };
         let mut fds = self.descriptors();
+        self.scratch.give_back(&self.shared);
         self.shared.machine.wait(&mut fds, limit);
         self.agent_calls = fds[1].revents != 0;
         if fds[2].revents != 0 {
@@ -448,7 +441,11 @@ impl Space {
 
     /// With a program waiting for memory, folds some pages here instead of sleeping.
     fn help_out(&mut self) -> bool {
-        let worked = self.press.work(&self.shared, None);
+        let worked = self
+            .scratch
+            .get(&self.shared)
+            .press
+            .work(&self.shared, None);
         reclaim::kick(&self.shared);
         worked
     }

@@ -18,7 +18,8 @@ impl Space {
             let Some(first) = engine.neighbours(self.link.id, page, &mut self.plan) else {
                 return Ok(());
             };
-            copy_staged(&self.shared, &self.plan, &mut self.pages);
+            let pages = &mut self.scratch.get(&self.shared).pages;
+            copy_staged(&self.shared, &self.plan, pages);
             drop(engine);
             let free = self.free_of_guards(first, self.plan.items.len());
             if free == 0 {
@@ -27,7 +28,7 @@ impl Space {
             self.plan.items.truncate(free);
             self.unfold_plan(first)?;
             let count = self.plan.items.len();
-            let bytes = &self.pages[..count * PAGE_SIZE];
+            let bytes = &self.scratch.get(&self.shared).pages[..count * PAGE_SIZE];
             match self.link.uffd.copy(first.address(), bytes) {
                 Ok(pages) => {
                     let range = PageRange::new(first, pages);

@@ -191,7 +191,8 @@ impl Space {
         let answer = engine.fault(segment.space, page, urgent, &mut self.plan);
         if answer == FaultAnswer::Fill {
             // With the engine's lock held; see `try_answer`.
-            super::faults::copy_staged(&self.shared, &self.plan, &mut self.pages);
+            let pages = &mut self.scratch.get(&self.shared).pages;
+            super::faults::copy_staged(&self.shared, &self.plan, pages);
         }
         drop(engine);
         self.clock.lap(FaultPart::Lookup);
@@ -239,9 +240,9 @@ impl Space {
         if !urgent && !self.shared.engine().has_room() {
             return Ok(Some(Later::Memory));
         }
-        self.pages[..PAGE_SIZE].fill(0);
-        let address = fault.page.address();
-        let filled = self.link.uffd.copy(address, &self.pages[..PAGE_SIZE]);
+        let page = &mut self.scratch.get(&self.shared).pages[..PAGE_SIZE];
+        page.fill(0);
+        let filled = self.link.uffd.copy(fault.page.address(), page);
         self.conclude_segment(fault, filled)
     }
 

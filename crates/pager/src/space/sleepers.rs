@@ -39,7 +39,8 @@ impl Space {
             return Ok(());
         }
         let batch = FaultBatch::new(self.link.clone(), faults);
-        let mut tools = self.press.tools(&self.shared, &mut self.clock);
+        let press = &mut self.scratch.get(&self.shared).press;
+        let mut tools = press.tools(&self.shared, &mut self.clock);
         let ended = share_out(batch, &mut tools);
         let is_answered = |fault: &Fault| ended.answered().any(|other| fault.is(other));
         self.faults.retain(|fault| !is_answered(fault));
@@ -52,7 +53,8 @@ impl Space {
             // While they wake up and run here, a helper settles the rest.
             self.wake_sleepers();
         }
-        let mut tools = self.press.tools(&self.shared, &mut self.clock);
+        let press = &mut self.scratch.get(&self.shared).press;
+        let mut tools = press.tools(&self.shared, &mut self.clock);
         let settled = ended.settled(&mut tools);
         self.note_settled(&settled)
     }

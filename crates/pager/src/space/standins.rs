@@ -190,7 +190,7 @@ impl Space {
     /// `false`: there is no memory for them.
     fn plan_view(&mut self, address: u64, view: &View, urgent: bool) -> bool {
         let page = PAGE_SIZE as u64;
-        let most = self.pages.len() / PAGE_SIZE;
+        let most = self.shared.run_pages as usize;
         let rest = (view.end - address) / page;
         let in_file = (view.file.len() - view.offset).div_ceil(page);
         let count = self.stride.of(address, most) as u64;
@@ -205,7 +205,8 @@ impl Space {
         }
         engine.read_file(view.file.space, range, &mut self.plan);
         // With the engine's lock held; see `try_answer`.
-        super::faults::copy_staged(&self.shared, &self.plan, &mut self.pages);
+        let pages = &mut self.scratch.get(&self.shared).pages;
+        super::faults::copy_staged(&self.shared, &self.plan, pages);
         drop(engine);
         let items = &mut self.plan.items;
         let is_read = items[0] == FillItem::File;
@@ -227,7 +228,7 @@ impl Space {
         };
         let pages = len.div_ceil(PAGE_SIZE);
         // The rest of a file's last page reads as zeros.
-        self.pages[len..pages * PAGE_SIZE].fill(0);
+        self.scratch.get(&self.shared).pages[len..pages * PAGE_SIZE].fill(0);
         self.plan.items.truncate(pages);
         if is_read {
             return Ok(Source::Disk);
@@ -256,10 +257,11 @@ impl Space {
 
     /// Has the pages of a run filled that are made, or the first alone.
     pub(super) fn copy_run(&mut self, address: u64, bytes: usize) -> Result<u64, FillError> {
-        match self.link.uffd.copy(address, &self.pages[..bytes]) {
+        let filled = &self.scratch.get(&self.shared).pages[..bytes];
+        match self.link.uffd.copy(address, filled) {
             // The run leaves the mapping: the faulted page alone does not.
             Err(FillError::NotMapped) if bytes > PAGE_SIZE => {
-                self.link.uffd.copy(address, &self.pages[..PAGE_SIZE])
+                self.link.uffd.copy(address, &filled[..PAGE_SIZE])
             }
             other => other,
         }

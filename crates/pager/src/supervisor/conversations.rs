@@ -358,8 +358,7 @@ impl Supervisor<'_> {
             Box::new(bell),
             machine,
         ));
-        let run_max = self.job.run_max();
-        let space = Space::new(self.shared.clone(), link.clone(), run_max, BTreeMap::new());
+        let space = Space::new(self.shared.clone(), link.clone(), BTreeMap::new());
         space.start();
         Ok(link)
     }
