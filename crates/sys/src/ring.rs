@@ -107,6 +107,20 @@ impl Ring {
         }
     }
 
+    /// Gives back the memory of all frames: they read as zeros, and have memory again when they are touched. `false`: they
+    /// have kept it.
+    ///
+    /// The caller has claimed all of them, or nobody else can.
+    pub fn empty(&self) -> bool {
+        let len = self.frames as usize * PAGE;
+        // MADV_REMOVE is for shared memory, MADV_DONTNEED for our own.
+        [libc::MADV_REMOVE, libc::MADV_DONTNEED]
+            .iter()
+            // SAFETY: inside the mapping, and nobody looks at a frame that is not claimed; the agent, whose mapping of the shared
+            // memory it is as well, writes to none that it was not told of.
+            .any(|&advice| unsafe { libc::madvise(self.start.add(PAGE).cast(), len, advice) == 0 })
+    }
+
     /// Frames in the ring.
     pub fn frames(&self) -> u32 {
         self.frames

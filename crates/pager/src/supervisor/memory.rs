@@ -53,6 +53,8 @@ const USERS_EVERY: Duration = Duration::from_millis(250);
 /// Between two tries to take what refused to be taken: the first, and, when it is refused again, the last.
 const STUCK_PAUSE_MIN: Duration = Duration::from_millis(10);
 const STUCK_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// Between two looks for staging memory that nobody uses.
+const TRIM_EVERY: Duration = Duration::from_secs(1);
 /// So large a part of the pages that refuse to be taken, one in so many, may lie where the page cache has
 /// its room: where those are many there is no other place.
 const LENT_PART: u64 = 8;
@@ -221,6 +223,7 @@ impl Supervisor<'_> {
         self.fall_back();
         self.control_load();
         self.retry_stuck();
+        self.trim();
         self.check_hope();
         self.check_standstill();
         self.hear_recorder();
@@ -372,6 +375,14 @@ impl Supervisor<'_> {
         for link in lock(&self.shared.links).iter() {
             lock(&link.mail).retry_stuck = true;
             link.bell.ring();
+        }
+    }
+
+    /// Memory that processes need to be taken from is given back by those that sleep.
+    fn trim(&mut self) {
+        if self.trimmed_at.elapsed() >= TRIM_EVERY {
+            self.trimmed_at = Instant::now();
+            self.shared.rings.trim();
         }
     }
 

@@ -181,6 +181,8 @@ pub struct Supervisor<'a> {
     lent_bytes: u64,
     /// When pages that refused to be taken were tried again last, and how long they are to be left alone.
     stuck_retry: (Instant, Duration),
+    /// When staging memory that nobody uses was last looked for.
+    trimmed_at: Instant,
     /// What the job may have beyond the budget, so that what can be folded has a working set.
     overdraft_bytes: u64,
     /// What the last look counted as used because it is left to the page cache, the kernel and pages set aside.
@@ -310,6 +312,7 @@ impl<'a> Supervisor<'a> {
             oom_kills: OomKills::open(own_group.as_ref()),
             own_group,
             stuck_retry: (start, Duration::ZERO),
+            trimmed_at: start,
             has_told_of_unfoldable: false,
             complaint: None,
             grant,
