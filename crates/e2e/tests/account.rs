@@ -114,6 +114,39 @@ fn a_job_that_gets_on_slowly_is_told_why_and_ends_when_told_to() {
     }
 }
 
+/// What a program does when it is told to end may take for ever where it has next to no memory (a JVM with ZGC did not end in
+/// half a minute): it is killed then, and one that has memory is not.
+#[test]
+fn a_job_that_is_told_to_end_and_has_no_memory_to_do_so_is_ended() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    if !machine.installed(&["python3"]) {
+        return;
+    }
+    let text = "import mmap, os, signal, sys, time\n\
+        signal.signal(signal.SIGTERM, lambda *_: None)\n\
+        heap = [bytearray(1 << 16) for _ in range(512)]\n\
+        shared = mmap.mmap(-1, 60 << 20)\n\
+        print('full', flush=True)\n\
+        for at in range(0, int(sys.argv[1]) << 20, 4096): shared[at] = 1\n\
+        end = time.time() + 50\n\
+        while time.time() < end:\n    for one in heap: one[0] += 1; one[0] -= 1; one[-1] += 1; one[-1] -= 1\n";
+    let job = |shared: &str| {
+        let job = machine.job("python3").args(["-c", text, shared]);
+        let running = job.budget(Megabytes(64)).timeout(100).spawn();
+        running.wait_for_output("full");
+        running.signal(signal::SIGTERM);
+        running
+    };
+    let (full, free) = (job("60"), job("1"));
+    let outcome = full.wait();
+    outcome.expect_code(125);
+    let told = "was told to end 30 s ago";
+    assert!(outcome.stderr.contains(told), "{}", outcome.describe());
+    free.wait().expect_success();
+}
+
 /// A program that pleat cannot manage (an empty name of the socket keeps it out) outgrows the container.
 #[test]
 fn what_the_kernel_killed_for_want_of_memory_is_said() {

@@ -54,6 +54,17 @@ pub enum Failure {
         /// The budget.
         budget_mib: u64,
     },
+    /// It was told to end, and has next to no memory for what it does then.
+    #[error(
+        "the job was told to end {seconds} s ago, and what cannot be folded leaves it next to no memory to do so: it is killed; \
+         raise --memory {budget_mib} MiB"
+    )]
+    CannotEnd {
+        /// How long it had.
+        seconds: u64,
+        /// The budget.
+        budget_mib: u64,
+    },
     /// Pages of a file must not be shown any more, and cannot be taken away.
     #[error("pages of a mapped file cannot be given back")]
     FileNotGivenBack,

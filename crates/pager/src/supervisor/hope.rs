@@ -19,6 +19,10 @@ const THRASHING: u64 = 1000;
 /// refuse to move for a moment, and fill a small budget for as long.
 const MOST_PART: u64 = 2;
 
+/// A job that has next to no memory has so long to end when it is told to: what it does then may take for ever. One that was
+/// told so, and has memory, is not minded.
+const END_MAX: Duration = Duration::from_secs(30);
+
 /// A job that has stood still so much longer than it got on is given up.
 const GIVEN_UP: Duration = Duration::from_secs(30);
 
@@ -94,8 +98,17 @@ impl Supervisor<'_> {
         let (faults, urgent) = (now.0 - hope.faults, now.1 - hope.urgent_faults);
         let was_full = hope.full_looks * MOST_PART > hope.looks;
         self.hope = None;
-        if is_full && was_full {
-            self.tell_of_unfoldable(faults / HOPELESS.as_secs());
+        let faults_per_s = faults / HOPELESS.as_secs();
+        // With next to nothing left it need not come and go often: it may hardly get on at all.
+        let is_rest_slow = faults_per_s >= THRASHING || self.overdraft_bytes > 0;
+        if is_full && was_full && is_rest_slow {
+            self.tell_of_unfoldable(faults_per_s);
+            if self.told_to_end.is_some_and(|at| at.elapsed() >= END_MAX) {
+                return self.give_up(Failure::CannotEnd {
+                    seconds: END_MAX.as_secs(),
+                    budget_mib: self.budget.bytes >> 20,
+                });
+            }
         }
         if urgent < URGENT_MIN || faults > urgent * URGENT_SHARE || self.swap_takes_more() {
             return;
@@ -181,9 +194,7 @@ impl Supervisor<'_> {
     /// many times a second. Nothing is wrong then, and the job would get on so slowly that it seems to hang.
     fn tell_of_unfoldable(&mut self, faults_per_s: u64) {
         let (budget, unfoldable) = (self.budget.bytes, self.unfoldable_bytes);
-        // With next to nothing left it need not come and go often: it may hardly get on at all.
-        let is_rest_slow = faults_per_s >= THRASHING || self.overdraft_bytes > 0;
-        if self.has_told_of_unfoldable || !is_rest_slow {
+        if self.has_told_of_unfoldable {
             return;
         }
         self.has_told_of_unfoldable = true;

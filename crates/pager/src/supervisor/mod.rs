@@ -199,6 +199,8 @@ pub struct Supervisor<'a> {
     memory_remedy: Option<&'static str>,
     /// It has been said that what cannot be folded leaves no memory for the rest.
     has_told_of_unfoldable: bool,
+    /// When the program was told to end.
+    told_to_end: Option<Instant>,
     /// What was said last, which is not said again.
     complaint: Option<String>,
     /// What this process may do about userfaultfd on behalf of the job's.
@@ -314,6 +316,7 @@ impl<'a> Supervisor<'a> {
             stuck_retry: (start, Duration::ZERO),
             trimmed_at: start,
             has_told_of_unfoldable: false,
+            told_to_end: None,
             complaint: None,
             grant,
             named: HashSet::new(),
@@ -436,17 +439,25 @@ impl<'a> Supervisor<'a> {
                 // The swap file met a limit; the write has failed and says so.
                 libc::SIGXFSZ => {}
                 // The whole foreground group has got it, the program included.
-                libc::SIGINT | libc::SIGQUIT | libc::SIGTSTP if signal.from_terminal => {}
+                libc::SIGINT | libc::SIGQUIT if signal.from_terminal => self.note_told_to_end(),
+                libc::SIGTSTP if signal.from_terminal => {}
                 libc::SIGWINCH | libc::SIGHUP if signal.from_terminal => {}
                 _ => self.pass_on(signal),
             }
         }
     }
 
-    fn pass_on(&self, signal: Signal) {
+    fn note_told_to_end(&mut self) {
+        self.told_to_end.get_or_insert_with(Instant::now);
+    }
+
+    fn pass_on(&mut self, signal: Signal) {
         // The keeper's has woken us, and the program goes on already.
         let is_of_others = ![self.program, self.keeper.pid()].contains(&signal.sender);
         if self.ending.is_none() && is_of_others {
+            if matches!(signal.number, libc::SIGTERM | libc::SIGINT | libc::SIGQUIT) {
+                self.note_told_to_end();
+            }
             signals::send(self.program, signal.number);
         }
     }
