@@ -1,5 +1,6 @@
 //! What counts as the job's memory: its own, once, and nothing of others.
 
+use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,9 @@ fn a_job_that_gets_on_slowly_is_told_why_and_ends_when_told_to() {
             outcome.describe()
         );
         assert!(outcome.stderr.contains("raise --memory"));
+        let is_root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+        let hint = "or give --shared-memory";
+        assert_eq!(outcome.stderr.contains(hint), is_root);
     }
 }
 

@@ -1,8 +1,10 @@
 //! Whether the job still gets on: gives up, or tells why it is slow.
 
 use super::Supervisor;
+use crate::census::Process;
 use crate::ends::Failure;
 use crate::shared::lock;
+use pleat_sys::local::effective_user;
 use pleat_sys::procfs;
 use std::time::{Duration, Instant};
 
@@ -190,6 +192,19 @@ impl Supervisor<'_> {
         self.unfoldable_bytes >= budget - budget / LEFT_PART
     }
 
+    /// Whether much of what a process has could be compressed as segments are, if only that were asked for.
+    fn could_be_segments(&self, pid: i32, process: &Process) -> bool {
+        if self.shared.segments.get().is_some() || effective_user() != 0 {
+            return false;
+        }
+        let parts = procfs::nameless_parts(pid).unwrap_or_default();
+        let shared = parts.iter().filter(|one| one.part.mapping.shared);
+        let mapped: u64 = shared
+            .map(|one| one.part.mapping.end - one.part.mapping.start)
+            .sum();
+        mapped.min(process.common_bytes()) > self.budget.bytes / LEFT_PART
+    }
+
     /// Says once that what cannot be folded has nearly all of the budget, while the rest comes and goes so
     /// many times a second. Nothing is wrong then, and the job would get on so slowly that it seems to hang.
     fn tell_of_unfoldable(&mut self, faults_per_s: u64) {
@@ -200,6 +215,11 @@ impl Supervisor<'_> {
         self.has_told_of_unfoldable = true;
         let processes = self.census.processes.iter();
         let most = processes.max_by_key(|(_, process)| process.unfoldable_bytes(&self.shared));
+        let remedy = match most.is_some_and(|(pid, process)| self.could_be_segments(*pid, process))
+        {
+            true => ", or give --shared-memory, which compresses what processes share by forks",
+            false => "",
+        };
         let name = most.and_then(|(pid, _)| Some((procfs::status(*pid).ok()?.name, *pid)));
         let most = name.map_or(String::new(), |(name, pid)| {
             format!(", most in {name} ({pid})")
@@ -207,7 +227,7 @@ impl Supervisor<'_> {
         self.warn(&format!(
             "{} of --memory {} MiB are in use by what cannot be folded (shared memory, read-only or locked \
              pages, memory of unmanaged programs){most}; the rest has next to no memory, waits for pages \
-             {faults_per_s} times a second and gets on slowly: raise --memory to {} MiB or more",
+             {faults_per_s} times a second and gets on slowly: raise --memory to {} MiB or more{remedy}",
             unfoldable >> 20,
             budget >> 20,
             (unfoldable + budget / LEFT_PART * 2) >> 20
