@@ -289,7 +289,6 @@ pub fn run(shared: &Arc<Shared>) {
     let mut vigil = shared.claim_spinning().then(|| Vigil::new(Instant::now()));
     let mut watches = false;
     while !shared.is_over() {
-        shared.silence.keep();
         press.let_learn(shared);
         let faults = match shared.cpus == 2 {
             true => shared.meters.faults.get(),

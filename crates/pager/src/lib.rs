@@ -56,7 +56,6 @@ mod rings;
 mod scratch;
 mod segments;
 mod shared;
-mod silence;
 #[cfg(test)]
 mod simulation;
 mod space;

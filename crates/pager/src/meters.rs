@@ -145,8 +145,6 @@ meters! {
     swap_read_bytes,
     /// Microseconds from the start of each of these reads to its end, in all.
     swap_read_us,
-    /// Times that pleat did nothing for a moment because the swap file was late.
-    silences,
     /// Clusters written to the swap file, collected ones included.
     swap_writes,
     /// Bytes written to the swap file.

@@ -19,7 +19,6 @@ use crate::record::Recorder;
 use crate::rings::Rings;
 use crate::scratch::Scratches;
 use crate::segments::Segments;
-use crate::silence::Silence;
 use crate::store::SwapStore;
 use pleat_codec::Choice;
 use pleat_engine::{Engine, BLOCK_PAGES};
@@ -46,8 +45,6 @@ pub struct Shared {
     pub cpus: usize,
     /// Where its threads run.
     pub crowd: Crowd,
-    /// Kept while the swap file is late.
-    pub silence: Silence,
     /// The swap file, if there is one.
     pub swap: Option<SwapStore>,
     /// Which codec folds which page.
@@ -209,7 +206,6 @@ impl Shared {
             may_spin: AtomicUsize::new(if spins { spinning_helpers(cpus) } else { 0 }),
             cpus,
             crowd: Crowd::new(now, (cpus, spinning_helpers(cpus))),
-            silence: Silence::new(now),
             swap: parts.swap,
             codec: parts.codec,
             pace: Pace::new(spins, now),
@@ -360,13 +356,6 @@ impl Shared {
         let beside = !self.crowd.is_there(now);
         if let Some(costs) = self.pace.due(beside, now) {
             self.engine().costs(costs);
-        }
-    }
-
-    /// The oldest transfer that a thread of ours waits for has been under way since then.
-    pub fn waits_since(&self, since: Instant) {
-        if self.silence.consider(self.machine.now(), since) {
-            self.meters.silences.add(1);
         }
     }
 

@@ -263,10 +263,6 @@ impl<'a> Writer<'a> {
     }
 
     fn look_for_stuck(&mut self) -> Result<(), Failure> {
-        let begun = self.under_way.iter().map(|write| write.since);
-        if let Some(oldest) = begun.min() {
-            self.shared.waits_since(oldest);
-        }
         let writes = self.under_way.iter_mut().map(|write| &mut write.waited);
         let Some(at) = self.watch.look(writes.chain(self.collection.waited())) else {
             return Ok(());

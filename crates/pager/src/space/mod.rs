@@ -284,7 +284,6 @@ impl Space {
         if self.link.why_unservable().is_some() {
             return Err(End::Condemned);
         }
-        self.keep_silence();
         self.read_mail()?;
         if std::mem::take(&mut self.agent_calls) {
             self.hear_agent()?;
@@ -306,21 +305,6 @@ impl Space {
             self.sleep();
         }
         Ok(())
-    }
-
-    /// Does nothing while silence is kept, unless that would let the program have memory unasked: until its mappings
-    /// are found nothing stops it from filling them.
-    fn keep_silence(&self) {
-        while let Some(left) = self.shared.silence.left(self.now()) {
-            if self.registered.is_empty() || lock(&self.link.mail).rescan {
-                return;
-            }
-            let mut fds = [readable(self.link.bell.descriptor())];
-            self.shared.machine.wait(&mut fds, Some(left));
-            if fds[0].revents != 0 {
-                return;
-            }
-        }
     }
 
     /// What time it is.

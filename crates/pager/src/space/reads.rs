@@ -172,7 +172,7 @@ impl Reads {
     /// Why the job has to end.
     pub(crate) fn land(&mut self, shared: &Shared, store: &SwapStore) -> Result<bool, Failure> {
         if self.is_idle() || !self.has_ended(Patience::Poll) {
-            return self.look_for_stuck(shared, store).map(|()| false);
+            return self.look_for_stuck(store).map(|()| false);
         }
         let Completion {
             id,
@@ -204,11 +204,7 @@ impl Reads {
         Ok(true)
     }
 
-    fn look_for_stuck(&mut self, shared: &Shared, store: &SwapStore) -> Result<(), Failure> {
-        let begun = self.under_way.iter().map(|read| read.since);
-        if let Some(oldest) = begun.min() {
-            shared.waits_since(oldest);
-        }
+    fn look_for_stuck(&mut self, store: &SwapStore) -> Result<(), Failure> {
         let waited = self.under_way.iter_mut().map(|read| &mut read.waited);
         match self.watch.look(waited) {
             None => Ok(()),
