@@ -15,6 +15,9 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
+/// What a page reads as that was poisoned.
+const POISON: u64 = u64::MAX;
+
 fn fill_error(errno: i32) -> FillError {
     match errno {
         kernel::EEXIST => FillError::Exists,
@@ -170,8 +173,11 @@ impl Userfault for SimUffd {
         self.fill(address, bytes, false)
     }
 
-    fn poison(&self, _: u64) -> Result<(), FillError> {
-        unreachable!("no files are mapped here")
+    /// Nobody is woken; who reads it finds a number that no page has.
+    fn poison(&self, address: u64) -> Result<(), FillError> {
+        step();
+        let poisoned = self.ask(|world| world.kernel.copy(self.mm, page_at(address), &[POISON], 1));
+        poisoned.map(drop).map_err(fill_error)
     }
 
     fn protect(&self, start: u64, len: u64, protect: bool) -> Result<(), FillError> {

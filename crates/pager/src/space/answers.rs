@@ -17,15 +17,20 @@ use pleat_wire::message::{self, Taken, Word};
 impl Space {
     /// Takes the agent's answer, if there is one.
     pub(super) fn hear_agent(&mut self) -> Result<(), End> {
+        self.hear_what_is_there().map(drop)
+    }
+
+    /// As [`Space::hear_agent`]; answers whether it has said anything.
+    pub(super) fn hear_what_is_there(&mut self) -> Result<bool, End> {
         let Some(agent) = &self.agent else {
-            return Ok(());
+            return Ok(false);
         };
         let mut packet = [0u8; message::PACKET_MAX];
         match agent.channel.receive(&mut packet) {
-            Received::Nothing => Ok(()),
+            Received::Nothing => Ok(false),
             Received::Closed => {
                 self.agent_gone = true;
-                Ok(())
+                Ok(false)
             }
             Received::Garbled => Err(self.misused(Misuse::Garbled)),
             Received::Packet(length, _) => {
@@ -36,14 +41,14 @@ impl Space {
                 if let Some(taken) = taken.filter(|_| is(message::TAKEN)) {
                     self.apply_taken(&taken)?;
                     self.send_kept();
-                    return Ok(());
+                    return Ok(true);
                 }
                 let done = pleat_sys::read_plain::<Word>(packet);
                 if done.is_some() && is(message::KEPT) {
-                    return self.hear_kept();
+                    return self.hear_kept().map(|()| true);
                 }
                 match done.filter(|_| is(message::DONE)) {
-                    Some(done) => self.hear_done(&done),
+                    Some(done) => self.hear_done(&done).map(|()| true),
                     None => Err(self.misused(Misuse::Unknown)),
                 }
             }

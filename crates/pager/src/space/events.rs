@@ -5,9 +5,13 @@ use super::misconduct::condemn_child;
 use super::patience::Patience;
 use super::{End, Space};
 use crate::ends::{Misuse, Unservable};
-use crate::shared::lock;
+use crate::ports::Userfault;
+use crate::shared::{lock, AgentLink};
 use pleat_sys::process::readable;
+use pleat_sys::uffd::FillError;
 use pleat_types::{PageNo, PageRange};
+use pleat_wire::control::{COPIED, RETRIED};
+use pleat_wire::message::{self, TAKE_MAX};
 use pleat_wire::uffd::Message;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -97,13 +101,20 @@ impl Space {
                 }
                 Message::Fork { child } => {
                     let child = self.link.uffd.child(child);
-                    self.forking = true;
                     if let Err(ended) = self.await_commands() {
                         // Part of what it should have may be lost. It must not be closed.
                         condemn_child(&self.shared, child);
                         return Err(ended);
                     }
-                    self.forking = false;
+                    if self.lacks_any(&*child) {
+                        condemn_child(&self.shared, child);
+                        self.shared.tell(
+                            "a process ended just after a fork that was not made by the C library, and part of \
+                             its child's memory with it; the child is ended to keep it from reading anything else"
+                                .into(),
+                        );
+                        continue;
+                    }
                     self.fork(child)?;
                 }
                 Message::Fault { .. } => unreachable!("faults have a queue of their own"),
@@ -171,30 +182,46 @@ impl Space {
                 self.revoke()?;
             }
             if self.agent_gone || self.link.uffd.is_dead() {
-                return self.bury_commands();
+                self.settle_last_command()?;
             }
         }
     }
 
-    /// The agent died with a command under way. Pages of it may be lost, which does not matter to a
-    /// process that is gone, but would to a child that it has forked since: that one is ended.
-    fn bury_commands(&mut self) -> Result<(), End> {
-        self.agent_gone = true;
-        let mut is_any = self.forking;
-        for event in std::mem::take(&mut self.events) {
-            if let Message::Fork { child } = event {
-                is_any = true;
-                condemn_child(&self.shared, self.link.uffd.child(child));
+    /// The agent died with a command under way, or just before. What it has copied is in its frames, as if it had answered; what it
+    /// has taken out of its place and not copied is lost. That does not matter to a process that is gone, but to a child
+    /// that it has forked meanwhile: see [`Space::lacks_any`].
+    fn settle_last_command(&mut self) -> Result<(), End> {
+        // It may have answered.
+        while !self.agent_gone && lock(&self.link.take).sent().is_some() {
+            if !self.hear_what_is_there()? {
+                break;
             }
         }
-        if is_any {
-            self.shared.tell(
-                "a process ended just after a fork that was not made by the C library, and part of \
-                 its child's memory with it; the child is ended to keep it from reading anything else"
-                    .into(),
-            );
-        }
-        Err(self.outlive_agent())
+        self.agent_gone = true;
+        let items = lock(&self.link.take).sent().map(|sent| sent.items.clone());
+        let (Some(agent), Some(items)) = (self.agent.clone(), items) else {
+            return Ok(());
+        };
+        let status = copied(&agent, items.len());
+        let uncopied = items
+            .iter()
+            .zip(&status)
+            .filter(|(_, &status)| status == message::STALE);
+        self.maybe_lost.extend(uncopied.map(|((page, _), _)| *page));
+        lock(&self.link.take).revoke();
+        self.revoked = Some(items.len());
+        self.put_away(&agent, &items, &status);
+        Ok(())
+    }
+
+    /// Whether a forked child may lack a page that was with its parent's agent when both the fork was made and the agent died: where
+    /// the page is not, it was. What is not there is poisoned, for the child runs, and must not read anything else.
+    fn lacks_any(&self, child: &dyn Userfault) -> bool {
+        let is_there = |page: &PageNo| {
+            let poisoned = child.poison(page.address());
+            matches!(poisoned, Err(FillError::Exists))
+        };
+        !self.maybe_lost.iter().all(is_there)
     }
 
     /// Takes `[start, end)` out of the registered ranges.
@@ -202,6 +229,22 @@ impl Space {
         cut(&mut self.registered, start, end);
         cut(&mut self.zeros, start, end);
     }
+}
+
+/// What an agent that is gone would answer for the pages of its last command, by what it has noted: each that was taken is in its
+/// frame.
+fn copied(agent: &AgentLink, pages: usize) -> [u8; TAKE_MAX] {
+    let mut status = [message::STALE; TAKE_MAX];
+    for (at, status) in status.iter_mut().enumerate().take(pages) {
+        let progress = agent.slots.ring.control().progress[at].load(Ordering::Acquire);
+        if progress & COPIED != 0 {
+            *status = match progress & RETRIED {
+                0 => message::TOOK,
+                _ => message::TOOK_SHARED,
+            };
+        }
+    }
+    status
 }
 
 /// Takes `[start, end)` out of ranges kept as start to end.

@@ -147,8 +147,8 @@ pub struct Space {
     revoked: Option<usize>,
     /// Whether its agent is stopped.
     stopped: Stopped,
-    /// A fork is being followed.
-    forking: bool,
+    /// Pages that the agent may have had with it when it died.
+    maybe_lost: Vec<PageNo>,
     /// The agent is gone, and with it, or soon, the address space.
     agent_gone: bool,
     /// When pages were last reported to be given up.
@@ -219,7 +219,7 @@ impl Space {
             is_shut_in: false,
             revoked: None,
             stopped: Stopped::new(now),
-            forking: false,
+            maybe_lost: Vec::new(),
             agent_gone: false,
             agent_calls: false,
             given_up: None,
