@@ -53,7 +53,7 @@ impl Segments {
         let mut next = segment.pages().start;
         while !shared.is_over() {
             // A page at a time: others fill meanwhile.
-            let step = segment.alone(|state| {
+            let step = segment.alone(shared, |state| {
                 if *state != State::Served {
                     return Step::Done;
                 }
@@ -75,7 +75,7 @@ impl Segments {
                 Step::Later => {
                     // It may be among those that this thread is to take.
                     self.take_chosen(shared, taker);
-                    std::thread::sleep(PAUSE);
+                    shared.machine.pause(PAUSE);
                 }
             }
         }

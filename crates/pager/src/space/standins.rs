@@ -314,7 +314,7 @@ impl Space {
         let name = format!("/memfd:{}", pleat_sys::memory_file::NAME);
         let is_view = match self.find_segment_at(address) {
             Ok(Some(part)) => return Ok(Found::Segment(part)),
-            Ok(None) => procfs::is_named(pid, address, &name),
+            Ok(None) => self.shared.machine.is_named(pid, address, &name),
             Err(error) => Err(error),
         };
         match is_view {
