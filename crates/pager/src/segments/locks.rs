@@ -151,12 +151,18 @@ impl Segment {
     /// A forked child that is not known yet is one of its parent's children, or is not there yet and has done nothing.
     /// `false`: not everything could be told.
     fn look_at_newborn(&self, shared: &Shared, link: &Arc<Link>, looked: &mut Looked) -> bool {
-        let parent = link.parent.as_ref().and_then(Weak::upgrade);
-        let parent = parent.map_or(0, |parent| parent.pid.load(Ordering::Acquire));
-        if parent == 0 {
+        let Some(parent) = link.parent.as_ref().and_then(Weak::upgrade) else {
+            return false;
+        };
+        let pid = parent.pid.load(Ordering::Acquire);
+        if pid == 0 {
             return false;
         }
-        let children = shared.machine.children(parent).into_iter();
+        let children = shared.machine.children(pid).into_iter();
+        // Asked afterwards: once it has ended they are another's, and its list is empty.
+        if parent.uffd.is_dead() {
+            return false;
+        }
         let is_known = |pid: &i32| lock(&shared.by_pid).contains_key(pid);
         let mut unknown = children.filter(|pid| !is_known(pid));
         unknown.all(|pid| match Known::of(&*shared.machine, pid) {
