@@ -12,6 +12,8 @@ const LOCK: u64 = 1 << 63;
 /// Its owner, a thread.
 const OWNER_SHIFT: u32 = 44;
 const OWNER_MAX: u64 = 0xffff;
+/// The library has noted the owner, too.
+const NOTED: u64 = 1 << 60;
 /// Its owner has ended, and it was marked.
 const ORPHANED: u64 = 1 << 61;
 /// Kind of such a lock: robust, and for several processes.
@@ -38,7 +40,8 @@ pub fn page_of(number: u64) -> Page {
             _ => libc::FUTEX_OWNER_DIED,
         };
         let owner = owner_of(number) as u32;
-        let words = [owner | orphaned, 0, owner, 0, KIND];
+        let noted = if number & NOTED == 0 { 0 } else { owner };
+        let words = [owner | orphaned, 0, noted, 0, KIND];
         for (to, word) in page.chunks_exact_mut(4).zip(words) {
             to.copy_from_slice(&word.to_ne_bytes());
         }
@@ -68,6 +71,16 @@ pub fn owner_of(page: u64) -> i32 {
 pub fn owned_by(page: u64, owner: i32) -> u64 {
     assert!(owner as u64 <= OWNER_MAX, "no lock knows thread {owner}");
     page & PLAIN | LOCK | (owner as u64) << OWNER_SHIFT
+}
+
+/// The same, where that has been noted.
+pub fn noted(page: u64) -> u64 {
+    page | NOTED
+}
+
+/// The same, where that is noted no more.
+pub fn unnoted(page: u64) -> u64 {
+    page & !NOTED
 }
 
 /// A page whose lock was marked, for its owner has ended.

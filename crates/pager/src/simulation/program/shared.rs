@@ -1,7 +1,7 @@
 //! What programs do to memory that they share: write and read, map it once more and unmap it, lock it, have it pinned.
 
 use super::super::kernel::{Event, Mapping, Object, Page, Part, Touch};
-use super::super::page::{owned_by, owner_of, rewritten};
+use super::super::page::{noted, owned_by, owner_of, rewritten, unnoted};
 use super::super::shared::OBJECT_PAGES;
 use super::super::world::{self, pause, step, violated, with, World};
 use super::{agent, Program, PATIENCE};
@@ -259,8 +259,8 @@ impl Program {
         }
     }
 
-    /// A robust lock is taken, kept for a while and given back, as the C library does it: noted in the thread's list before it
-    /// is taken, and there until it is free.
+    /// A robust lock is taken, kept for a while and given back, as the C library does it: put into the thread's list before it
+    /// is taken, and there until it is free. Who has it is noted a second time after that, and no more before.
     fn lock_something(&self) {
         let Some(page) = with(|world| {
             let page = world.some_shared_page(self.mm)?;
@@ -278,9 +278,11 @@ impl Program {
             return;
         };
         if self.lock(page) {
+            self.change(page, noted);
             for _ in 0..with(|world| world.random.below(4)) {
                 self.use_shared();
             }
+            self.change(page, unnoted);
             self.change(page, |was| owned_by(was, 0));
         }
         with(|world| world.robust.remove(&self.thread));
