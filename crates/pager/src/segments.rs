@@ -344,6 +344,18 @@ impl Segments {
         Ok(())
     }
 
+    /// A child of a fork has registered what its parent has, also where nobody knows of a mapping.
+    pub fn inherit(&self, parent: &Link, child: &Arc<Link>) {
+        let all = self.all().into_iter();
+        let had = all.filter(|segment| segment.has(parent));
+        had.for_each(|segment| segment.join(child));
+    }
+
+    /// A space counts for none any more as one that has registered all.
+    pub fn quit(&self, link: &Link) {
+        self.all().iter().for_each(|segment| segment.part(link));
+    }
+
     /// Has all that is away brought back, or ends that.
     pub fn leave_all(&self, are_left: bool) {
         self.are_left.store(are_left, Ordering::Release);

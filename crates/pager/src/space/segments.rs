@@ -114,17 +114,11 @@ impl Space {
     /// Does not count as one that has registered all any more: it is about to be left. `false`: not yet, for something may be
     /// away. Nothing is taken after that was asked, unless everybody who maps the segment counts.
     pub(super) fn quit_segments(&self) -> bool {
-        for segment in self.segments.files() {
-            segment.part(&self.link);
-        }
-        !self.has_served_segments()
-    }
-
-    /// Whether anything of any segment may be away. Of this process's or of others': it may have a mapping that nobody has
-    /// told of.
-    fn has_served_segments(&self) -> bool {
-        let segments = self.shared.segments.get();
-        segments.is_some_and(|segments| segments.are_served())
+        // Of this process's or of others': it may have a mapping that nobody has told of.
+        self.shared.segments.get().is_none_or(|segments| {
+            segments.quit(&self.link);
+            !segments.are_served()
+        })
     }
 
     /// Has all segments brought back, or not any more: the whole job is left, not this process alone.
