@@ -19,6 +19,9 @@ for patch; do
     rm -rf "$copy"
     mkdir -p "$copy"
     tar -c --exclude target Cargo.toml Cargo.lock crates | tar -x -C "$copy"
+    # What the last patch has changed is older now than what was built of it.
+    [ ! -f "$target/changed" ] || (cd "$copy" && xargs touch <"$target/changed")
+    sed -n 's|^+++ b/||p' "$patch" >"$target/changed"
     patch -d "$copy" -p1 -s -F 0 <"$patch"
     # So that cargo builds what was changed, and nothing else anew.
     (cd "$copy" && CARGO_TARGET_DIR=$target "${CARGO:-cargo}" test -q -p pleat-pager --lib --no-run 2>"$target/build.log") ||

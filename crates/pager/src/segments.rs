@@ -27,21 +27,20 @@ mod locks;
 mod take;
 
 use crate::chosen::Chosen;
+use crate::ports::{SharedMemory, SpaceBell};
 use crate::rings::Slots;
 use crate::shared::{lock, Link, Shared};
-use pleat_sys::memory_file::MemoryFile;
 use pleat_sys::page_refs::PAGES_MAX;
-use pleat_sys::process::{readable, wait, Bell};
-use pleat_sys::procfs::{self, NamelessPart};
+use pleat_sys::process::readable;
+use pleat_sys::procfs::NamelessPart;
 use pleat_sys::ring::Ring;
 use pleat_sys::take_out::TakeOut;
 use pleat_types::{PageNo, PageRange, SpaceId, PAGE_SIZE};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Smaller ones are left alone: there are many, and they hold little.
 const SIZE_MIN: u64 = 1 << 20;
@@ -71,7 +70,7 @@ pub enum State {
 
 /// Memory that is shared by forks.
 pub struct Segment {
-    memory: MemoryFile,
+    memory: Box<dyn SharedMemory>,
     /// Whole pages, in bytes.
     size: u64,
     /// The engine's space.
@@ -133,8 +132,8 @@ impl Segment {
     }
 
     /// Does something that nobody may fill a page meanwhile.
-    fn alone<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+    fn alone<T>(&self, shared: &Shared, what: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = shared.machine.alone(&self.state);
         let done = what(&mut state);
         drop(state);
         self.call_missed();
@@ -250,7 +249,7 @@ pub struct Segments {
     segments: Mutex<BTreeMap<PageNo, Arc<Segment>>>,
     next: Mutex<PageNo>,
     slots: Arc<Slots>,
-    bell: Bell,
+    bell: SpaceBell,
     chosen: Chosen,
     counts: AtomicU64,
     /// The job is to be left.
@@ -264,8 +263,9 @@ impl Segments {
     /// # Errors
     /// This process may not do what it takes (see [`TakeOut::new`]); there is no memory, no descriptor or no thread.
     pub fn start(shared: &Arc<Shared>) -> io::Result<Arc<Segments>> {
-        let (device, taker) = (procfs::nameless_device()?, TakeOut::new()?);
-        let (bell, ring) = (Bell::new()?, Ring::private(FRAMES)?);
+        let machine = &shared.machine;
+        let (device, taker) = (machine.nameless_device()?, machine.taker()?);
+        let (bell, ring) = (machine.bell()?, Ring::private(FRAMES)?);
         let segments = Arc::new(Segments {
             space: shared.engine().add_space(),
             device,
@@ -278,11 +278,7 @@ impl Segments {
             are_left: AtomicBool::new(false),
             shared: Arc::downgrade(shared),
         });
-        let own = segments.clone();
-        let builder = std::thread::Builder::new().name("pleat-shared".into());
-        builder
-            .stack_size(256 << 10)
-            .spawn(move || own.run(taker))?;
+        machine.serve_segments(segments.clone(), taker)?;
         let holders = shared.holders.write();
         holders
             .unwrap_or_else(PoisonError::into_inner)
@@ -316,7 +312,8 @@ impl Segments {
 
     /// It may be gone by now, which leaves it as it is.
     fn add(&self, pid: i32, found: &NamelessPart) -> io::Result<()> {
-        let memory = MemoryFile::of_mapping(pid, &found.part, found.identity)?;
+        let shared = self.shared.upgrade().ok_or(io::ErrorKind::NotFound)?;
+        let memory = shared.machine.open(pid, &found.part, found.identity)?;
         let size = memory.size()?.next_multiple_of(PAGE_SIZE as u64);
         let mut segments = lock(&self.segments);
         let is_known = segments
@@ -345,6 +342,18 @@ impl Segments {
         };
         segments.insert(base, Arc::new(segment));
         Ok(())
+    }
+
+    /// A child of a fork has registered what its parent has, also where nobody knows of a mapping.
+    pub fn inherit(&self, parent: &Link, child: &Arc<Link>) {
+        let all = self.all().into_iter();
+        let had = all.filter(|segment| segment.has(parent));
+        had.for_each(|segment| segment.join(child));
+    }
+
+    /// A space counts for none any more as one that has registered all.
+    pub fn quit(&self, link: &Link) {
+        self.all().iter().for_each(|segment| segment.part(link));
     }
 
     /// Has all that is away brought back, or ends that.
@@ -389,17 +398,25 @@ impl Segments {
         shared.engine().retry_stuck(self.space);
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        lock(&self.segments).is_empty()
+    }
+
     fn all(&self) -> Vec<Arc<Segment>> {
         lock(&self.segments).values().cloned().collect()
     }
 
     /// The thread's life.
-    fn run(&self, mut taker: TakeOut) {
+    pub(crate) fn run(&self, mut taker: TakeOut) {
         let mut gathering = gather::Gathering::default();
         let mut back = None;
         loop {
-            let patience = gathering.patience(Instant::now()).min(LOOK_EVERY);
-            wait(&mut [readable(self.bell.as_raw_fd())], Some(patience));
+            let Some(machine) = self.shared.upgrade().map(|shared| shared.machine.clone()) else {
+                return;
+            };
+            let patience = gathering.patience(machine.now()).min(LOOK_EVERY);
+            machine.wait(&mut [readable(self.bell.descriptor())], Some(patience));
             self.bell.hush();
             let Some(shared) = self.shared.upgrade() else {
                 return;
@@ -413,9 +430,9 @@ impl Segments {
                     let back = back.get_or_insert_with(|| back::Back::new(&shared));
                     self.bring_back(&shared, &segment, (&mut taker, back));
                     gathering.forget(&segment);
-                } else if gathering.is_due(&segment, Instant::now()) {
+                } else if gathering.is_due(&segment, machine.now()) {
                     let outcome = self.gather(&shared, &segment);
-                    gathering.note(&segment, outcome, Instant::now());
+                    gathering.note(&segment, outcome, machine.now());
                 }
             }
         }

@@ -21,20 +21,119 @@ use crate::one_page::OnePage;
 use crate::page_refs::{PageRefs, PageUse, Pipe, PAGES_MAX};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 const PAGE: usize = pleat_wire::PAGE;
 /// Between two looks at who has a page.
 const PAUSE: Duration = Duration::from_micros(50);
 
+/// Memory that pages are taken out of.
+pub trait Memory {
+    /// By which they are held.
+    fn descriptor(&self) -> RawFd;
+
+    /// Removes the pages of a range, from every process that maps them. `false`: some are still there.
+    fn punch(&self, offset: u64, len: u64) -> bool;
+}
+
+impl Memory for MemoryFile {
+    fn descriptor(&self) -> RawFd {
+        self.as_raw_fd()
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> bool {
+        MemoryFile::punch(self, offset, len)
+    }
+}
+
+/// What is asked of the kernel, with a pipe that holds pages.
+pub trait Steps: Send {
+    /// Puts one page into the pipe, where it stays in its memory as well.
+    ///
+    /// # Errors
+    /// Of the kernel: the memory ends before, or it had to bring a page from its swap and could not.
+    fn splice(&mut self, memory: RawFd, offset: u64) -> io::Result<()>;
+
+    /// Who holds the first so many pages of the pipe.
+    ///
+    /// # Errors
+    /// Nobody can tell.
+    fn uses(&self, pages: usize) -> io::Result<Vec<PageUse>>;
+
+    /// Reads whole pages out of the pipe, as they are at this moment. There are as many.
+    fn read(&mut self, bytes: &mut [u8]);
+
+    /// Has this CPU let go of the pages that it keeps in batches.
+    fn empty_this_cpu(&self);
+
+    /// Has all CPUs do that. `false`: it cannot be asked for.
+    fn empty_all_cpus(&self) -> bool;
+
+    /// What time it is.
+    fn now(&self) -> Instant;
+
+    /// Lets others run, for so long.
+    fn pause(&self, time: Duration);
+}
+
 /// Takes pages out, at most [`PAGES_MAX`] at a time.
 pub struct TakeOut {
+    steps: Box<dyn Steps>,
+}
+
+/// The steps as Linux has them.
+struct Linux {
     pipe: Pipe,
     refs: PageRefs,
     reader: File,
     /// A page of our own, to have this CPU put the pages that it keeps apart onto their lists.
     spare: Spare,
+}
+
+impl Steps for Linux {
+    /// One page for each buffer of the pipe: several calls, for one may put parts of pages together.
+    fn splice(&mut self, memory: RawFd, offset: u64) -> io::Result<()> {
+        let mut at = offset as libc::loff_t;
+        let into = self.pipe.into.as_raw_fd();
+        // SAFETY: plain numbers, and a place that outlives the call.
+        let got = unsafe { libc::splice(memory, &mut at, into, std::ptr::null_mut(), PAGE, 0) };
+        match got {
+            -1 => Err(io::Error::last_os_error()),
+            got if got as usize == PAGE => Ok(()),
+            got => {
+                // A part of a page, at the end of the memory: out with it, so that only whole ones are in the pipe.
+                self.read(&mut vec![0; got as usize]);
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+        }
+    }
+
+    fn uses(&self, pages: usize) -> io::Result<Vec<PageUse>> {
+        self.refs.read(&self.pipe, pages)
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) {
+        // The pipe has them, and no other reader: this neither waits nor comes up short.
+        let read = self.reader.read_exact(bytes);
+        read.expect("a pipe gives back what was put into it");
+    }
+
+    fn empty_this_cpu(&self) {
+        self.spare.empty_this_cpu();
+    }
+
+    fn empty_all_cpus(&self) -> bool {
+        self.spare.empty_all_cpus()
+    }
+
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
 }
 
 /// Why pages stay.
@@ -51,7 +150,7 @@ pub enum Stays {
 /// Pages that are in the memory and in the pipe. Dropped, they stay where they are.
 pub struct Held<'a> {
     pages: InPipe<'a>,
-    memory: &'a MemoryFile,
+    memory: &'a dyn Memory,
     offsets: Vec<u64>,
 }
 
@@ -67,11 +166,11 @@ struct InPipe<'a> {
 
 impl InPipe<'_> {
     fn uses(&self) -> io::Result<Vec<PageUse>> {
-        self.taker.refs.read(&self.taker.pipe, self.count)
+        self.taker.steps.uses(self.count)
     }
 
     fn read(&mut self, bytes: &mut [u8]) {
-        self.taker.read_out(bytes);
+        self.taker.steps.read(bytes);
         self.count = 0;
     }
 }
@@ -99,19 +198,25 @@ impl TakeOut {
         if !spare.empty_all_cpus() {
             return Err(io::Error::last_os_error());
         }
-        Ok(TakeOut {
+        Ok(TakeOut::by(Box::new(Linux {
             pipe,
             refs: PageRefs::new()?,
             reader,
             spare,
-        })
+        })))
+    }
+
+    /// The same, by these steps.
+    #[must_use]
+    pub fn by(steps: Box<dyn Steps>) -> TakeOut {
+        TakeOut { steps }
     }
 
     /// Holds the pages at these places of the memory, in ascending order.
     ///
     /// # Errors
     /// Of the kernel: the memory ends before, or it had to bring a page from its swap and could not.
-    pub fn hold<'a>(&'a mut self, memory: &'a MemoryFile, offsets: &[u64]) -> io::Result<Held<'a>> {
+    pub fn hold<'a>(&'a mut self, memory: &'a dyn Memory, offsets: &[u64]) -> io::Result<Held<'a>> {
         assert!((1..=PAGES_MAX).contains(&offsets.len()));
         let pages_in_pipe = InPipe {
             taker: self,
@@ -123,41 +228,14 @@ impl TakeOut {
             offsets: offsets.to_vec(),
         };
         for &offset in offsets {
-            held.splice_one(offset)?;
+            held.pages.taker.steps.splice(memory.descriptor(), offset)?;
+            held.pages.count += 1;
         }
         Ok(held)
-    }
-
-    /// Reads as many pages out of the pipe.
-    fn read_out(&mut self, bytes: &mut [u8]) {
-        // The pipe has them, and no other reader: this neither waits nor comes up short.
-        let read = self.reader.read_exact(bytes);
-        read.expect("a pipe gives back what was put into it");
     }
 }
 
 impl<'a> Held<'a> {
-    /// One page for each buffer of the pipe: several calls, for one may put parts of pages together.
-    fn splice_one(&mut self, offset: u64) -> io::Result<()> {
-        let mut at = offset as libc::loff_t;
-        let into = self.pages.taker.pipe.into.as_raw_fd();
-        let from = self.memory.as_raw_fd();
-        // SAFETY: plain numbers, and a place that outlives the call.
-        let got = unsafe { libc::splice(from, &mut at, into, std::ptr::null_mut(), PAGE, 0) };
-        match got {
-            -1 => Err(io::Error::last_os_error()),
-            got if got as usize == PAGE => {
-                self.pages.count += 1;
-                Ok(())
-            }
-            got => {
-                // A part of a page, at the end of the memory: out with it, so that only whole ones are in the pipe.
-                self.pages.taker.read_out(&mut vec![0; got as usize]);
-                Err(io::ErrorKind::UnexpectedEof.into())
-            }
-        }
-    }
-
     /// Which pages have to stay, in their order; `None` for those that may go.
     ///
     /// # Errors
@@ -210,19 +288,20 @@ impl Removed<'_> {
     }
 
     fn settle(&self, limit: Duration) -> Result<(), Pinned> {
-        let (start, spare) = (Instant::now(), &self.0.taker.spare);
+        let steps = &self.0.taker.steps;
+        let start = steps.now();
         for attempt in 0.. {
             let uses = self.0.uses();
             if uses.is_ok_and(|uses| uses.iter().all(|page| page.references == 1)) {
                 return Ok(());
             }
             match attempt {
-                0 => spare.empty_this_cpu(),
+                0 => steps.empty_this_cpu(),
                 1 => {
-                    spare.empty_all_cpus();
+                    steps.empty_all_cpus();
                 }
-                _ if start.elapsed() > limit => return Err(Pinned),
-                _ => std::thread::sleep(PAUSE),
+                _ if steps.now().saturating_duration_since(start) > limit => return Err(Pinned),
+                _ => steps.pause(PAUSE),
             }
         }
         unreachable!("attempts are without end")

@@ -1,24 +1,34 @@
 //! The ports as Linux has them.
 
-use super::{AgentSocket, Call, Machine, Memory, PageTableView, Runs, SpaceBell, Userfault};
+use super::{
+    AgentSocket, Call, Machine, Memory, PageTableView, Runs, SharedMemory, Sharing, SpaceBell,
+    Userfault,
+};
 use crate::family::Family;
+use crate::segments::{Identity, Segments, State as SegmentState};
 use crate::space::Space;
 use pleat_sys::channel::{Channel, Received};
+use pleat_sys::inject::threads;
+use pleat_sys::memory_file::MemoryFile;
 use pleat_sys::process::{self, Bell};
-use pleat_sys::procfs::{self, Content, Mapping, PageTable, State};
+use pleat_sys::procfs::{self, Content, FilePart, Mapper, Mapping, NamelessPart, PageTable, State};
 use pleat_sys::ring::Ring;
+use pleat_sys::robust::{self, RobustLocks};
+use pleat_sys::take_out::TakeOut;
 use pleat_sys::uffd::{FillError, Uffd};
 use pleat_sys::{pidfd, random, ticks};
 use pleat_wire::uffd::Message;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// What the kernel calls the place where a thread waits for a page.
 const IN_FAULT: &str = "handle_userfault";
 /// Bytes of the stack of a space's thread.
 const STACK_BYTES: usize = 512 << 10;
+/// The same of the thread that takes pages of segments.
+const TAKER_STACK_BYTES: usize = 256 << 10;
 
 impl Userfault for Uffd {
     fn descriptor(&self) -> RawFd {
@@ -119,6 +129,10 @@ impl PageTableView for PageTable {
         PageTable::free_run(self, start, pages)
     }
 
+    fn which_exist(&self, start: u64, pages: usize) -> io::Result<Vec<bool>> {
+        PageTable::which_exist(self, start, pages)
+    }
+
     fn is_marked(&self, address: u64) -> io::Result<bool> {
         PageTable::is_marked(self, address)
     }
@@ -131,6 +145,32 @@ impl Memory for Content {
 
     fn read(&self, address: u64, to: &mut [u8]) -> io::Result<()> {
         Content::read(self, address, to)
+    }
+}
+
+impl SharedMemory for MemoryFile {
+    fn identity(&self) -> Identity {
+        MemoryFile::identity(self)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        MemoryFile::size(self)
+    }
+
+    fn bytes(&self) -> u64 {
+        MemoryFile::bytes(self)
+    }
+
+    fn runs(&self) -> io::Result<Vec<(u64, u64)>> {
+        MemoryFile::runs(self)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        MemoryFile::write(self, offset, bytes)
+    }
+
+    fn mark_orphans(&self, offset: u64, threads: &[i32]) -> io::Result<usize> {
+        robust::mark_orphans(self, offset, threads)
     }
 }
 
@@ -255,7 +295,91 @@ impl Machine for Linux {
         Ok(Box::new(Content::open(pid)?))
     }
 
+    fn bell(&self) -> io::Result<SpaceBell> {
+        Ok(Box::new(Bell::new()?))
+    }
+
     fn for_child(&self) -> io::Result<(SpaceBell, [u64; 2])> {
         Ok((Box::new(Bell::new()?), random::bits128()?))
+    }
+}
+
+impl Sharing for Linux {
+    fn nameless_device(&self) -> io::Result<u64> {
+        procfs::nameless_device()
+    }
+
+    fn taker(&self) -> io::Result<TakeOut> {
+        TakeOut::new()
+    }
+
+    fn serve_segments(&self, segments: Arc<Segments>, taker: TakeOut) -> io::Result<()> {
+        std::thread::Builder::new()
+            .name("pleat-shared".into())
+            .stack_size(TAKER_STACK_BYTES)
+            .spawn(move || segments.run(taker))
+            .map(drop)
+    }
+
+    fn alone<'a>(&self, state: &'a RwLock<SegmentState>) -> RwLockWriteGuard<'a, SegmentState> {
+        state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn nameless_parts(&self, pid: i32) -> io::Result<Vec<NamelessPart>> {
+        procfs::nameless_parts(pid)
+    }
+
+    fn mappings_of(&self, pid: i32, memory: Identity) -> io::Result<Vec<FilePart>> {
+        procfs::mappings_of(pid, memory)
+    }
+
+    fn mappers_of(&self, memory: Identity) -> io::Result<Vec<Mapper>> {
+        procfs::mappers_of(memory)
+    }
+
+    fn open(
+        &self,
+        pid: i32,
+        part: &FilePart,
+        memory: Identity,
+    ) -> io::Result<Box<dyn SharedMemory>> {
+        Ok(Box::new(MemoryFile::of_mapping(pid, part, memory)?))
+    }
+
+    fn is_named(&self, pid: i32, address: u64, name: &str) -> io::Result<bool> {
+        procfs::is_named(pid, address, name)
+    }
+
+    fn share_memory(&self, one: i32, other: i32) -> bool {
+        process::share_memory(one, other)
+    }
+
+    fn children(&self, pid: i32) -> Vec<i32> {
+        procfs::children(pid)
+    }
+
+    fn threads(&self, pid: i32) -> Vec<i32> {
+        threads::of(pid)
+    }
+
+    fn shares_numbers(&self, pid: i32) -> bool {
+        procfs::shares_numbers(pid)
+    }
+
+    fn own_thread_number(&self, pid: i32, thread: i32) -> Option<i32> {
+        procfs::own_thread_number(pid, thread)
+    }
+
+    fn is_ending(&self, pid: i32, thread: i32) -> bool {
+        procfs::is_ending(pid, thread)
+    }
+
+    fn robust_locks(
+        &self,
+        pid: i32,
+        thread: i32,
+        may_read: &mut dyn FnMut(u64) -> bool,
+    ) -> io::Result<RobustLocks> {
+        robust::robust_locks(pid, thread, may_read)
     }
 }

@@ -1,16 +1,19 @@
 //! What a space's thread has others do for it: the kernel, its process's agent, the machine.
 //!
-//! What it *decides* is in `space`, `link` and `reclaim`, and these reach the outside by the three traits here alone: no
+//! What it *decides* is in `space`, `link`, `segments` and `reclaim`, and these reach the outside by the traits here alone: no
 //! system call, no clock and no list of `/proc` is theirs. So the same code is driven by Linux (`linux.rs`), and by a
 //! simulated kernel that has the manners of the real one and none of its chance (`simulation`). (Mapped files and what
 //! stands in for them, `space/files.rs` and `space/standins.rs`, still ask `/proc` themselves, and are not simulated.)
 //!
-//! Locks are not taken across any of these calls, but for [`Machine::now`], [`Machine::hurry`] and [`Machine::kill`].
+//! Locks are not taken across any of these calls, but for [`Machine::now`], [`Machine::hurry`] and [`Machine::kill`]; and but for
+//! the state of a segment, which nobody waits for but by [`Sharing::alone`].
 //! In a simulation every other call is a place where anything else may happen first.
 
 mod linux;
+mod sharing;
 
 pub use linux::Linux;
+pub use sharing::{SharedMemory, Sharing};
 
 use crate::space::Space;
 use pleat_sys::channel::Received;
@@ -141,6 +144,12 @@ pub trait PageTableView: Send {
     /// The process is gone.
     fn free_run(&self, start: u64, pages: usize) -> io::Result<usize>;
 
+    /// Which of `pages` pages from `start` on exist.
+    ///
+    /// # Errors
+    /// As for [`PageTableView::free_run`].
+    fn which_exist(&self, start: u64, pages: usize) -> io::Result<Vec<bool>>;
+
     /// Whether there is no page at an address but a mark; or one that the kernel is just moving.
     ///
     /// # Errors
@@ -167,7 +176,7 @@ pub trait Memory {
 pub type Runs = Vec<(u64, u64)>;
 
 /// Clock, threads and processes. Processes go by their numbers, as `/proc` has them, or by a descriptor that stands for one.
-pub trait Machine: Send + Sync {
+pub trait Machine: Sharing {
     /// What time it is.
     fn now(&self) -> Instant;
 
@@ -269,6 +278,12 @@ pub trait Machine: Send + Sync {
     /// # Errors
     /// As for [`Machine::maps`].
     fn memory(&self, pid: i32) -> io::Result<Box<dyn Memory>>;
+
+    /// A bell.
+    ///
+    /// # Errors
+    /// No descriptor can be had.
+    fn bell(&self) -> io::Result<SpaceBell>;
 
     /// A bell, and the name of a child that nobody can guess.
     ///

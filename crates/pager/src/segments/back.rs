@@ -43,7 +43,7 @@ impl Back {
 }
 
 impl Segments {
-    /// Brings all of it back; from then on nothing is known of it.
+    /// Brings all of it back, and nothing is known of it from then on; unless that is not wanted any more.
     pub(super) fn bring_back(
         &self,
         shared: &Shared,
@@ -53,12 +53,15 @@ impl Segments {
         let mut next = segment.pages().start;
         while !shared.is_over() {
             // A page at a time: others fill meanwhile.
-            let step = segment.alone(|state| {
-                if *state != State::Served {
+            let step = segment.alone(shared, |state| {
+                // It may be that all is to stay away by now.
+                if *state != State::Served || !self.is_left(segment) {
                     return Step::Done;
                 }
-                let away = shared.engine().first_away(segment.space, next);
-                let Some(page) = away.filter(|page| segment.pages().contains(*page)) else {
+                // If so for a while, pages were taken that lie behind.
+                let away = segment.first_away(shared, next);
+                let away = away.or_else(|| segment.first_away(shared, segment.base));
+                let Some(page) = away else {
                     shared.engine().forget(segment.space, segment.pages());
                     *state = State::Gathering;
                     return Step::Done;
@@ -75,7 +78,7 @@ impl Segments {
                 Step::Later => {
                     // It may be among those that this thread is to take.
                     self.take_chosen(shared, taker);
-                    std::thread::sleep(PAUSE);
+                    shared.machine.pause(PAUSE);
                 }
             }
         }
@@ -127,6 +130,14 @@ impl Segments {
             .engine()
             .filled(segment.space, PageRange::new(page, 1));
         true
+    }
+}
+
+impl Segment {
+    /// Its first page from there on that is away.
+    fn first_away(&self, shared: &Shared, from: PageNo) -> Option<PageNo> {
+        let away = shared.engine().first_away(self.space, from);
+        away.filter(|page| self.pages().contains(*page))
     }
 }
 

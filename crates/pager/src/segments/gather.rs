@@ -17,8 +17,6 @@
 
 use super::{Segment, Segments, State};
 use crate::shared::{lock, Link, Shared};
-use pleat_sys::process::share_memory;
-use pleat_sys::procfs;
 use pleat_types::{PageRange, PAGE_SIZE};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -92,7 +90,7 @@ impl Segments {
     pub(super) fn gather(&self, shared: &Shared, segment: &Arc<Segment>) -> Outcome {
         let before = Before::of(shared, segment);
         // Who is older than the supervisor is no fork of the job's, and has none of it.
-        let Ok(mappers) = procfs::mappers_of(segment.identity()) else {
+        let Ok(mappers) = shared.machine.mappers_of(segment.identity()) else {
             return Outcome::Open;
         };
         if mappers.is_empty() {
@@ -118,7 +116,7 @@ impl Segments {
         // Between vfork and exec a child is in its parent's memory.
         let is_in_memory_of_user = |pid: &i32| {
             let mut users = mappers.iter().filter(|one| !strangers.contains(&one.pid));
-            users.any(|user| share_memory(*pid, user.pid))
+            users.any(|user| shared.machine.share_memory(*pid, user.pid))
         };
         is_closed &= strangers.iter().all(is_in_memory_of_user);
         if is_closed && !before.has_more_come(shared) {
@@ -150,7 +148,7 @@ impl Segments {
 
     /// Its set is closed: what is there is known from now on, and may be taken.
     fn serve(&self, shared: &Shared, segment: &Segment, before: &Before) -> Outcome {
-        segment.alone(|state| {
+        segment.alone(shared, |state| {
             // Who is about to be left counts no more.
             let mut joined = before.joined.iter();
             if joined.any(|link| !link.is_over() && !segment.has(link)) {
@@ -182,7 +180,7 @@ impl Segments {
             // A space that has not heard of its end yet, or a child that is not known.
             return Outcome::Open;
         }
-        segment.alone(|state| *state = State::Ended);
+        segment.alone(shared, |state| *state = State::Ended);
         lock(&self.segments).remove(&segment.base);
         shared.engine().forget(segment.space, segment.pages());
         Outcome::Ended

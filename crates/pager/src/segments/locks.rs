@@ -14,10 +14,9 @@
 //! A thread that is ending does not wait for a page (`handle_userfault`), so it is never this look that it waits for.
 
 use super::Segment;
+use crate::ports::{Machine, PageTableView};
 use crate::shared::{lock, Link, Shared};
-use pleat_sys::inject::threads;
-use pleat_sys::procfs::{self, FilePart, PageTable};
-use pleat_sys::robust::robust_locks;
+use pleat_sys::procfs::FilePart;
 use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -26,7 +25,7 @@ use std::sync::{Arc, Weak};
 
 /// What is known of a process that maps a segment.
 pub(super) struct Known {
-    page_table: PageTable,
+    page_table: Box<dyn PageTableView>,
     /// It is in our PID namespace: its threads call themselves what we call them.
     shares_numbers: bool,
     /// Where lists begin, and in which page of the segment that is, if it is in it: then the thread's stack is, and its control
@@ -38,11 +37,11 @@ pub(super) struct Known {
 const TO_CLEARED_WORD: u64 = 16;
 
 impl Known {
-    fn of(pid: i32) -> Option<Known> {
-        let page_table = PageTable::open(pid).ok()?;
+    fn of(machine: &dyn Machine, pid: i32) -> Option<Known> {
+        let page_table = machine.page_table(pid).ok()?;
         Some(Known {
             page_table,
-            shares_numbers: procfs::shares_numbers(pid),
+            shares_numbers: machine.shares_numbers(pid),
             heads: HashMap::new(),
         })
     }
@@ -58,7 +57,7 @@ fn known_of<'a>(
         Entry::Occupied(known) => Some(known.into_mut()),
         // It was opened before this is asked: it is this process's.
         Entry::Vacant(place) => {
-            let new = Known::of(pid).filter(|_| !link.uffd.is_dead())?;
+            let new = Known::of(&*link.machine, pid).filter(|_| !link.uffd.is_dead())?;
             Some(place.insert(new))
         }
     }
@@ -97,22 +96,25 @@ impl Looked {
 
     /// Threads that this or an earlier look has found and that run no more of their program: by the numbers that they write
     /// into locks. An earlier one that the later has found again is not asked.
-    pub(super) fn ended_since(&self, before: &Looked) -> Vec<i32> {
+    pub(super) fn ended_since(&self, before: &Looked, machine: &dyn Machine) -> Vec<i32> {
         let missing = before.threads.iter();
         let missing = missing.filter(|(thread, _)| !self.threads.contains_key(thread));
-        ended(missing)
+        ended(missing, machine)
     }
 
     /// The same, of all that either has found, as of now.
-    pub(super) fn ended_by_now(&self, before: &Looked) -> Vec<i32> {
-        ended(self.threads.iter().chain(&before.threads))
+    pub(super) fn ended_by_now(&self, before: &Looked, machine: &dyn Machine) -> Vec<i32> {
+        ended(self.threads.iter().chain(&before.threads), machine)
     }
 }
 
-fn ended<'a>(threads: impl Iterator<Item = (&'a Thread, &'a Weak<Link>)>) -> Vec<i32> {
+fn ended<'a>(
+    threads: impl Iterator<Item = (&'a Thread, &'a Weak<Link>)>,
+    machine: &dyn Machine,
+) -> Vec<i32> {
     let has_ended = |(thread, link): &(&Thread, &Weak<Link>)| {
         let is_mapped = link.upgrade().is_some_and(|link| !link.uffd.is_dead());
-        !is_mapped || procfs::is_ending(thread.pid, thread.id)
+        !is_mapped || machine.is_ending(thread.pid, thread.id)
     };
     threads
         .filter(has_ended)
@@ -149,15 +151,21 @@ impl Segment {
     /// A forked child that is not known yet is one of its parent's children, or is not there yet and has done nothing.
     /// `false`: not everything could be told.
     fn look_at_newborn(&self, shared: &Shared, link: &Arc<Link>, looked: &mut Looked) -> bool {
-        let parent = link.parent.as_ref().and_then(Weak::upgrade);
-        let parent = parent.map_or(0, |parent| parent.pid.load(Ordering::Acquire));
-        if parent == 0 {
+        let Some(parent) = link.parent.as_ref().and_then(Weak::upgrade) else {
+            return false;
+        };
+        let pid = parent.pid.load(Ordering::Acquire);
+        if pid == 0 {
             return false;
         }
-        let children = procfs::children(parent).into_iter();
+        let children = shared.machine.children(pid).into_iter();
+        // Asked afterwards: once it has ended they are another's, and its list is empty.
+        if parent.uffd.is_dead() {
+            return false;
+        }
         let is_known = |pid: &i32| lock(&shared.by_pid).contains_key(pid);
         let mut unknown = children.filter(|pid| !is_known(pid));
-        unknown.all(|pid| match Known::of(pid) {
+        unknown.all(|pid| match Known::of(&*shared.machine, pid) {
             Some(mut known) => self.look_at(&mut known, link, pid, looked),
             None => false,
         })
@@ -171,18 +179,20 @@ impl Segment {
             heads,
         } = known;
         let mut reach = Reach {
+            machine: &*link.machine,
             segment: self,
             pid,
-            page_table,
+            page_table: &**page_table,
             parts: None,
         };
         let mut is_told = true;
-        for id in threads::of(pid) {
+        let machine = &*link.machine;
+        for id in machine.threads(pid) {
             let own_id = match shares_numbers {
                 true => Some(id),
-                false => procfs::own_thread_number(pid, id),
+                false => machine.own_thread_number(pid, id),
             };
-            let locks = robust_locks(pid, id, &mut |address| reach.may_read(address));
+            let locks = machine.robust_locks(pid, id, &mut |address| reach.may_read(address));
             match (locks, own_id) {
                 // One that is ending has no list any more.
                 (Ok(locks), Some(_)) if locks.head == 0 => {}
@@ -202,7 +212,7 @@ impl Segment {
                         looked.pages.extend(reach.page_at(address));
                     }
                 }
-                _ => is_told &= procfs::is_ending(pid, id),
+                _ => is_told &= machine.is_ending(pid, id),
             }
         }
         is_told
@@ -211,9 +221,10 @@ impl Segment {
 
 /// What of a process's addresses is the segment.
 struct Reach<'a> {
+    machine: &'a dyn Machine,
     segment: &'a Segment,
     pid: i32,
-    page_table: &'a PageTable,
+    page_table: &'a dyn PageTableView,
     /// Asked when that is first needed.
     parts: Option<Vec<FilePart>>,
 }
@@ -221,9 +232,8 @@ struct Reach<'a> {
 impl Reach<'_> {
     fn part_at(&mut self, address: u64) -> Option<FilePart> {
         let (pid, identity) = (self.pid, self.segment.identity());
-        let parts = self
-            .parts
-            .get_or_insert_with(|| procfs::mappings_of(pid, identity).unwrap_or_default());
+        let mappings = || self.machine.mappings_of(pid, identity).unwrap_or_default();
+        let parts = self.parts.get_or_insert_with(mappings);
         let covers = |part: &&FilePart| {
             let mapping = &part.mapping;
             (mapping.start..mapping.end).contains(&address)

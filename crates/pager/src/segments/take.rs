@@ -14,7 +14,7 @@ use crate::shared::{lock, Holder, Shared};
 use pleat_codec::PageKind;
 use pleat_engine::Refusal;
 use pleat_sys::page_refs::PAGES_MAX;
-use pleat_sys::robust::{locks_of, mark_orphans};
+use pleat_sys::robust::locks_of;
 use pleat_sys::take_out::{Stays, TakeOut};
 use pleat_types::{PageNo, SpaceId, PAGE_SIZE};
 use std::sync::Arc;
@@ -72,9 +72,9 @@ impl Segments {
         if looked.is_unsure() {
             self.refuse(shared, pages, Refusal::Busy);
             // Asked again at once they would be just as unsure.
-            return std::thread::sleep(UNSURE_PAUSE);
+            return shared.machine.pause(UNSURE_PAUSE);
         }
-        let removed = segment.alone(|state| {
+        let removed = segment.alone(shared, |state| {
             if *state != State::Served || self.is_left(segment) {
                 self.refuse(shared, pages, Refusal::Busy);
                 return None;
@@ -105,7 +105,7 @@ impl Segments {
     ) -> Option<(Vec<PageNo>, Vec<u8>)> {
         while !pages.is_empty() {
             let places: Vec<u64> = pages.iter().map(|page| segment.offset_of(*page)).collect();
-            let held = taker.hold(&segment.memory, &places);
+            let held = taker.hold(&*segment.memory, &places);
             let stays = held.as_ref().ok().and_then(|held| held.stays().ok());
             let (Ok(held), Some(stays)) = (held, stays) else {
                 self.refuse(shared, &pages, Refusal::Busy);
@@ -158,7 +158,7 @@ impl Segments {
         before: &Looked,
     ) {
         let after = segment.look_for_locks(shared);
-        let ended = after.ended_since(before);
+        let ended = after.ended_since(before, &*shared.machine);
         let (mut jobs, mut back) = (Vec::new(), Vec::new());
         for (&page, bytes) in pages.iter().zip(bytes.chunks_exact(PAGE_SIZE)) {
             let is_free =
@@ -192,10 +192,12 @@ impl Segments {
         shared.meters.segment_taken_pages.add(jobs.len() as u64);
         shared.folds.push(jobs);
         if !back.is_empty() {
-            let ended = after.ended_by_now(before);
+            let ended = after.ended_by_now(before, &*shared.machine);
             for page in &back {
                 // Without room for a mapping its waiter waits on, or has a time limit.
-                let _ = mark_orphans(&segment.memory, segment.offset_of(*page), &ended);
+                let _ = segment
+                    .memory
+                    .mark_orphans(segment.offset_of(*page), &ended);
             }
             shared.meters.segment_put_back_pages.add(back.len() as u64);
             self.refuse(shared, &back, Refusal::Busy);

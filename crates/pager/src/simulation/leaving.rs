@@ -50,6 +50,9 @@ impl Supervisor {
             world.is_leaving = false;
             world.note(|| "who is there stays".into());
         });
+        if let Some(segments) = self.shared.segments.get() {
+            segments.leave_all(false);
+        }
         for link in lock(&self.shared.links).iter() {
             link.leave(false);
         }
@@ -107,6 +110,7 @@ pub fn close(mm: Mm) {
         };
         let away = world.truth[mm].iter().find(is_away);
         let away = away.map(|(page, _)| *page);
+        let away = away.or_else(|| world.shared_away(mm));
         let away = away.filter(|_| !world.is_tainted(mm));
         world.kernel.close(mm);
         world.kept[mm].clear();
@@ -121,6 +125,15 @@ pub fn close(mm: Mm) {
 }
 
 impl World {
+    /// A page of shared memory of an address space that is not there, though it was written to.
+    fn shared_away(&self, mm: Mm) -> Option<Page> {
+        let is_away = |page: &Page| {
+            let (object, index) = self.kernel.place(mm, *page).expect("it is mapped");
+            self.kernel.shared_content(object, index).is_none()
+        };
+        self.shared_pages(mm).into_iter().find(is_away)
+    }
+
     /// The process is as it was before it had an agent. A library that was loaded stays, and is not begun again.
     fn part(&mut self, mm: Mm) {
         let mut processes = self.processes.values_mut();

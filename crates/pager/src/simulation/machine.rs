@@ -2,6 +2,7 @@
 
 use super::kernel::{self, Entry, Mm, Page};
 use super::page::page_of;
+use super::shared::shared_mapping;
 use super::world::{self, pause, step, wait_until, with, World};
 use crate::ports::{AgentSocket, Call, Machine, Memory, PageTableView, Runs, SpaceBell};
 use crate::space::Space;
@@ -134,6 +135,10 @@ impl PageTableView for Seen {
                 .count()
         });
         Ok(free)
+    }
+
+    fn which_exist(&self, start: u64, pages: usize) -> io::Result<Vec<bool>> {
+        Memory::which_exist(self, start, pages)
     }
 
     fn is_marked(&self, address: u64) -> io::Result<bool> {
@@ -341,14 +346,17 @@ impl Machine for SimMachine {
         let mm = Seen::of(pid)?.0;
         Ok(with(|world| {
             let mappings = world.kernel.spaces[mm].mappings.iter();
-            let seen = |(start, mapping): (&Page, &kernel::Mapping)| Mapping {
-                start: address_of(*start),
-                end: address_of(mapping.end),
-                readable: true,
-                writable: true,
-                executable: false,
-                shared: false,
-                kind: MappingKind::Anonymous,
+            let seen = |(start, mapping): (&Page, &kernel::Mapping)| match mapping.part {
+                Some(_) => shared_mapping(*start, mapping),
+                None => Mapping {
+                    start: address_of(*start),
+                    end: address_of(mapping.end),
+                    readable: true,
+                    writable: true,
+                    executable: false,
+                    shared: false,
+                    kind: MappingKind::Anonymous,
+                },
             };
             mappings.map(seen).collect()
         }))
@@ -387,6 +395,10 @@ impl Machine for SimMachine {
 
     fn memory(&self, pid: i32) -> io::Result<Box<dyn Memory>> {
         Ok(Box::new(Seen::of(pid)?))
+    }
+
+    fn bell(&self) -> io::Result<SpaceBell> {
+        Ok(SimBell::silent())
     }
 
     fn for_child(&self) -> io::Result<(SpaceBell, [u64; 2])> {

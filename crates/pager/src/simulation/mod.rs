@@ -28,6 +28,7 @@ mod machine;
 mod page;
 mod process;
 mod program;
+mod shared;
 mod supervisor;
 mod tests;
 mod uffd;
@@ -98,13 +99,15 @@ pub enum Trouble {
     Keep,
     /// The processes are left, or are to be and then not; then they are taken on again.
     Leave,
+    /// Memory that they share by forks.
+    Share,
 }
 
 /// Lines of a log that are shown.
 const LINES: usize = 60;
 
 /// All of it.
-pub const TROUBLES: [Trouble; 16] = [
+pub const TROUBLES: [Trouble; 17] = [
     Trouble::GiveUp,
     Trouble::Unmap,
     Trouble::Move,
@@ -121,6 +124,7 @@ pub const TROUBLES: [Trouble; 16] = [
     Trouble::Attach,
     Trouble::Keep,
     Trouble::Leave,
+    Trouble::Share,
 ];
 
 /// A history to be.
@@ -218,6 +222,11 @@ pub struct Tally {
     pub left_processes: u64,
     /// Times that processes were to be left and then were not.
     pub stays: u64,
+    /// Shared memory that was served, and its pages: taken away, filled, put back at once.
+    pub segments: u64,
+    pub segment_taken_pages: u64,
+    pub segment_filled_pages: u64,
+    pub segment_put_back_pages: u64,
 }
 
 impl Tally {
@@ -242,6 +251,10 @@ impl Tally {
         self.late_agents += other.late_agents;
         self.left_processes += other.left_processes;
         self.stays += other.stays;
+        self.segments += other.segments;
+        self.segment_taken_pages += other.segment_taken_pages;
+        self.segment_filled_pages += other.segment_filled_pages;
+        self.segment_put_back_pages += other.segment_put_back_pages;
     }
 }
 

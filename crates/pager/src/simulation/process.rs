@@ -18,6 +18,8 @@ pub struct Process {
     /// By this it is told apart: the supervisor's descriptor for it.
     pub descriptor: Option<Arc<OwnedFd>>,
     pub threads: BTreeSet<Thread>,
+    /// Those that were killed, and whose memory is not gone yet.
+    pub ending: BTreeSet<Thread>,
     pub agent: Thread,
     /// Where the agent's own memory is, once it is ready; a fork leaves the beacon.
     pub staging: Page,

@@ -12,6 +12,7 @@ use crate::fold::Press;
 use crate::link::{AgentLink, Link, STAGING_LEN};
 use crate::ports::Userfault;
 use crate::reclaim;
+use crate::segments::Segments;
 use crate::shared::{lock, Parts, Shared};
 use crate::space::Space;
 use pleat_codec::Choice;
@@ -31,12 +32,18 @@ const BUDGET_PARTS: (u64, u64) = (4, 10);
 const RUN_MAX: u32 = 16;
 /// Frames of a ring.
 const RING_FRAMES: u32 = 32;
+/// What is said of shared memory that somebody maps whom nobody serves.
+const STRANGER: &str = "shared memory of the job is mapped by";
 /// Folding threads.
 const FOLDERS: usize = 2;
 
 /// Begins the supervisor, and the processes of the history.
 pub fn begin() {
     let shared = Arc::new(shared());
+    if with(|world| world.history.has(Trouble::Share)) {
+        let segments = Segments::start(&shared).expect("descriptors");
+        let _ = shared.segments.set(segments);
+    }
     // One is awake, as far as anybody can tell, and helps with faults.
     shared.folds.watch();
     for _ in 0..FOLDERS {
@@ -67,8 +74,13 @@ fn budget_bytes() -> u64 {
         let pressed = pages * processes + has(Trouble::Fork) * children;
         // Of a child that was forked past the C library nothing can be taken, or not before it has an agent.
         let is_silent = has(Trouble::RawFork).max(has(Trouble::Fork) * has(Trouble::Attach));
+        let shared = match world.history.has(Trouble::Share) {
+            // All that is in use of what is never served, and of more than there is at the beginning.
+            true => program::used_pages(pages) * (1 + 3 * is_silent),
+            false => 0,
+        };
         let doorbells = (processes + program::PROCESSES_MORE) * agent::BEACON_PAGES;
-        pressed * BUDGET_PARTS.0 / BUDGET_PARTS.1 + is_silent * children + doorbells
+        pressed * BUDGET_PARTS.0 / BUDGET_PARTS.1 + is_silent * children + doorbells + shared
     });
     budget_pages * PAGE_SIZE as u64
 }
@@ -123,7 +135,7 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     fn run(&self) {
-        while with(|world| program::living(world)) > 0 || !lock(&self.shared.links).is_empty() {
+        while with(|world| program::living(world)) > 0 || self.is_any_left() {
             let time = with(|world| 100 + world.random.below(2000));
             pause(Duration::from_micros(time));
             self.hear_hellos();
@@ -164,12 +176,24 @@ impl Supervisor {
                 late_agents: seen.late_agents,
                 left_processes: seen.left_processes,
                 stays: seen.stays,
+                segments: meters.segments,
+                segment_taken_pages: meters.segment_taken_pages,
+                segment_filled_pages: meters.segment_filled_pages,
+                segment_put_back_pages: meters.segment_put_back_pages,
             };
         });
         self.shared.over.store(true, Ordering::Release);
     }
 
+    /// Whether anything is managed.
+    fn is_any_left(&self) -> bool {
+        let segments = self.shared.segments.get();
+        let are_over = segments.is_none_or(|segments| segments.is_empty());
+        !lock(&self.shared.links).is_empty() || !are_over
+    }
+
     fn measure(&self) {
+        with(world::World::drop_objects);
         let frames = with(|world| world.kernel.used_frames()) as u64;
         {
             let mut engine = self.shared.engine();
@@ -191,6 +215,9 @@ impl Supervisor {
         reclaim::kick(&self.shared);
         self.shared.feed_starving();
         if with(|world| world.random.one_in(8)) {
+            if let Some(segments) = self.shared.segments.get() {
+                segments.retry_stuck(&self.shared);
+            }
             for link in lock(&self.shared.links).iter() {
                 lock(&link.mail).retry_stuck = true;
                 link.bell.ring();
@@ -359,6 +386,7 @@ impl Supervisor {
             let mut words = what.split_whitespace();
             let named = words.find_map(|word| word.parse::<i32>().ok());
             let may_be = with(|world| match named {
+                None if what.starts_with(STRANGER) => false,
                 Some(pid) => world.processes.get(&pid).is_none_or(|one| one.is_tainted),
                 // A child that was forked past the C library, or by one that lies.
                 None => [Trouble::RawFork, Trouble::Attach, Trouble::Lie]

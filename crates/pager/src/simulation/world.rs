@@ -51,7 +51,11 @@ pub struct World {
     /// Whether each bell rings.
     pub bells: Vec<bool>,
     pub hellos: VecDeque<Hello>,
-    /// What each page of an address space must hold, if not zeros.
+    /// What each page of an object must hold, if not zeros.
+    pub shared_truth: Vec<BTreeMap<Page, u64>>,
+    /// Robust locks that threads have, or are about to take: in which pages.
+    pub robust: BTreeMap<i32, Vec<Page>>,
+    /// What each private page of an address space must hold, if not zeros.
     pub truth: Vec<BTreeMap<Page, u64>>,
     /// Pages that nobody may touch (guards).
     pub guarded: Vec<BTreeSet<Page>>,
@@ -174,6 +178,8 @@ impl World {
             sockets: Vec::new(),
             bells: Vec::new(),
             hellos: VecDeque::new(),
+            shared_truth: Vec::new(),
+            robust: BTreeMap::new(),
             truth: Vec::new(),
             guarded: Vec::new(),
             doubtful: Vec::new(),
@@ -248,7 +254,8 @@ impl World {
     pub fn check(&mut self, pid: i32, page: Page, found: u64) {
         let process = &self.processes[&pid];
         let mm = process.mm;
-        let truth = self.truth[mm].get(&page).copied().unwrap_or(0);
+        let shared = self.shared_truth_of(mm, page);
+        let truth = shared.unwrap_or_else(|| self.truth[mm].get(&page).copied().unwrap_or(0));
         let is_doubtful = self.doubtful[mm].contains_key(&page);
         if self.guarded[mm].contains(&page) && !is_doubtful && !process.is_tainted {
             return self.violated(format!(
@@ -273,7 +280,7 @@ impl World {
         }
         process.is_ended = true;
         let (mm, socket) = (process.mm, process.socket);
-        process.threads.clear();
+        process.ending = std::mem::take(&mut process.threads);
         if let Some(socket) = self.sockets.get_mut(socket) {
             socket.is_closed = true;
         }
@@ -300,7 +307,10 @@ impl World {
     fn bury(&mut self) {
         let now = self.now_ns;
         let gone: Vec<_> = self.dying.extract_if(.., |(_, at)| *at <= now).collect();
-        gone.into_iter().for_each(|(mm, _)| self.kernel.die(mm));
+        for (mm, _) in gone {
+            self.walk_robust_lists(mm);
+            self.kernel.die(mm);
+        }
     }
 
     fn is_gone(&self, owner: Option<i32>) -> bool {

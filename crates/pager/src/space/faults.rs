@@ -417,6 +417,8 @@ impl Space {
             match found {
                 Found::Private => {}
                 Found::Pending => return Ok(Some(Later::Event)),
+                // It becomes known in its own time.
+                Found::Unknown => return Ok(Some(Later::Leaving)),
                 Found::Segment(part) => return self.fill_segment(fault, &part, fault.is_urgent),
             }
         }

@@ -154,10 +154,8 @@ impl Space {
             file.join(&space.link);
         }
         space.segments = self.segments.clone();
-        for segment in space.segments.files() {
-            if segment.has(&self.link) {
-                segment.join(&space.link);
-            }
+        if let Some(segments) = self.shared.segments.get() {
+            segments.inherit(&self.link, &space.link);
         }
         space.start();
         Ok(())

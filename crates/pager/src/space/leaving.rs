@@ -64,7 +64,10 @@ impl Space {
     /// How long to sleep at most.
     pub(super) fn patience_of_leaving(&self) -> Option<Duration> {
         match self.leaving {
-            Leaving::BringsBack(_) if self.may_bring_back() && self.has_away() => {
+            // Of a child that is not known yet nothing comes back.
+            Leaving::BringsBack(_)
+                if self.newborn.is_none() && self.may_bring_back() && self.has_away() =>
+            {
                 Some(Duration::ZERO)
             }
             Leaving::BringsBack(_) => Some(LOOK_EVERY),

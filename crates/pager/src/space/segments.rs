@@ -18,7 +18,6 @@ use pleat_types::{PageNo, PageRange, PAGE_SIZE};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// A range, the segment that is mapped there, and from where on.
 pub(super) type SegmentPart = Part<Segment>;
@@ -33,7 +32,7 @@ impl Space {
             return;
         };
         let pid = self.link.pid.load(Ordering::Acquire);
-        if let Ok(parts) = procfs::nameless_parts(pid) {
+        if let Ok(parts) = self.shared.machine.nameless_parts(pid) {
             segments.meet(pid, &parts);
         }
     }
@@ -51,7 +50,7 @@ impl Space {
         }
         let mut registered = Vec::new();
         for _ in 0..LISTINGS_MAX {
-            let Ok(parts) = procfs::mappings_of(pid, segment.identity()) else {
+            let Ok(parts) = self.shared.machine.mappings_of(pid, segment.identity()) else {
                 return Ok(());
             };
             if !registered.is_empty() && parts == registered {
@@ -108,24 +107,18 @@ impl Space {
     /// Whether there is a mapping of a segment that nobody has told of, or may be.
     fn maps_more_of(&self, segment: &Segment) -> bool {
         let pid = self.link.pid.load(Ordering::Acquire);
-        let parts = procfs::mappings_of(pid, segment.identity());
+        let parts = self.shared.machine.mappings_of(pid, segment.identity());
         pid == 0 || parts.is_ok_and(|parts| !parts.is_empty())
     }
 
     /// Does not count as one that has registered all any more: it is about to be left. `false`: not yet, for something may be
     /// away. Nothing is taken after that was asked, unless everybody who maps the segment counts.
     pub(super) fn quit_segments(&self) -> bool {
-        for segment in self.segments.files() {
-            segment.part(&self.link);
-        }
-        !self.has_served_segments()
-    }
-
-    /// Whether anything of any segment may be away. Of this process's or of others': it may have a mapping that nobody has
-    /// told of.
-    fn has_served_segments(&self) -> bool {
-        let segments = self.shared.segments.get();
-        segments.is_some_and(|segments| segments.are_served())
+        // Of this process's or of others': it may have a mapping that nobody has told of.
+        self.shared.segments.get().is_none_or(|segments| {
+            segments.quit(&self.link);
+            !segments.are_served()
+        })
     }
 
     /// Has all segments brought back, or not any more: the whole job is left, not this process alone.
@@ -203,10 +196,11 @@ impl Space {
         let rest = (part.end - fault.page.address()) / PAGE_SIZE as u64;
         self.plan.items.truncate(rest as usize);
         self.cut_run_at_guards(fault.page);
-        let start = Instant::now();
+        let start = self.now();
         self.unfold_plan(page)?;
         let count = self.plan.items.len();
-        self.shared.pace.filled(start.elapsed(), count as u64);
+        let took = self.shared.machine.since(start);
+        self.shared.pace.filled(took, count as u64);
         self.clock.lap(FaultPart::Unfold);
         let filled = self.copy_run(fault.page.address(), count * PAGE_SIZE);
         self.clock.lap(FaultPart::Fill);
@@ -267,7 +261,7 @@ impl Space {
             return Ok(None);
         };
         let pid = self.link.pid.load(Ordering::Acquire);
-        let parts = procfs::nameless_parts(pid)?;
+        let parts = self.shared.machine.nameless_parts(pid)?;
         let covers = |one: &&procfs::NamelessPart| {
             let mapping = &one.part.mapping;
             (mapping.start..mapping.end).contains(&address)

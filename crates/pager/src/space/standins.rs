@@ -84,6 +84,8 @@ pub(super) enum Found {
     Private,
     /// An event is pending, and the fault is to be answered after it.
     Pending,
+    /// Nobody can tell, for the process is not known yet.
+    Unknown,
     /// A segment.
     Segment(SegmentPart),
 }
@@ -314,7 +316,7 @@ impl Space {
         let name = format!("/memfd:{}", pleat_sys::memory_file::NAME);
         let is_view = match self.find_segment_at(address) {
             Ok(Some(part)) => return Ok(Found::Segment(part)),
-            Ok(None) => procfs::is_named(pid, address, &name),
+            Ok(None) => self.shared.machine.is_named(pid, address, &name),
             Err(error) => Err(error),
         };
         match is_view {
@@ -323,7 +325,7 @@ impl Space {
             // A child that is not known yet, or a process that is just ending: zeros are for neither.
             Err(_) if self.link.uffd.is_dead() => Err(End::Gone),
             Err(_) if self.age(fault) > NAMELESS => Err(self.condemn(Unservable::UnheardShared)),
-            Err(_) => Ok(Found::Pending),
+            Err(_) => Ok(Found::Unknown),
         }
     }
 

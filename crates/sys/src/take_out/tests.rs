@@ -84,7 +84,7 @@ fn taker(pages: usize) -> Option<(TakeOut, MemoryFile, Mapping)> {
         mapping.word(page).store(page as u64 + 1, Ordering::Relaxed);
     }
     // Pages that are new are in a batch of this CPU or, if the thread has moved on, of another.
-    taker.spare.empty_all_cpus();
+    taker.steps.empty_all_cpus();
     Some((taker, memory, mapping))
 }
 
@@ -102,7 +102,7 @@ fn word_of(bytes: &[u8], page: usize) -> u64 {
 fn stay_in_the_end(held: &Held<'_>, expected: &[Option<Stays>]) {
     let start = Instant::now();
     while held.stays().unwrap() != expected && start.elapsed() < LONG {
-        held.pages.taker.spare.empty_all_cpus();
+        held.pages.taker.steps.empty_all_cpus();
     }
     assert_eq!(held.stays().unwrap(), expected);
 }
@@ -251,7 +251,7 @@ fn no_count_is_lost_while_pages_are_taken_out_and_put_back() {
         let held = taker.hold(&memory, &places(page..page + 1)).unwrap();
         if held.stays().unwrap() != [None] {
             drop(held);
-            taker.spare.empty_all_cpus();
+            taker.steps.empty_all_cpus();
             continue;
         }
         held.remove().unwrap().read(LONG, &mut bytes).unwrap();

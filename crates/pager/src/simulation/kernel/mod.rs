@@ -13,10 +13,13 @@
 //! | fills fewer pages than asked | `mfill_atomic` |
 //! | fills a page where a guard is | `pte_none_mostly` |
 //!
-//! Pages hold a number in the place of their bytes ([`super::page`]); 0 is a page of zeros. Everything here is done at once:
+//! Memory that is mapped shared is in `shared.rs`. Pages hold a number in the place of their bytes ([`super::page`]); 0 is a page of zeros. Everything here is done at once:
 //! what may happen in between is up to who calls.
 
+mod shared;
 mod userfault;
+
+pub use shared::{Object, Part};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -49,6 +52,8 @@ pub struct Mapping {
     pub is_wiped_on_fork: bool,
     pub is_kept_from_forks: bool,
     pub is_locked: bool,
+    /// It is mapped shared: this.
+    pub part: Option<Part>,
 }
 
 impl Mapping {
@@ -60,6 +65,7 @@ impl Mapping {
             is_wiped_on_fork: false,
             is_kept_from_forks: false,
             is_locked: false,
+            part: None,
         }
     }
 }
@@ -73,6 +79,8 @@ pub enum Entry {
         is_protected: bool,
         is_pinned: bool,
     },
+    /// A page of an object.
+    Shared { frame: usize },
     /// The page of zeros.
     Zero { is_protected: bool },
     /// Who touches it gets SIGSEGV.
@@ -114,6 +122,8 @@ pub enum Touch {
 struct Frame {
     content: u64,
     users: u32,
+    /// Of a page that its program has removed.
+    is_discarded: bool,
 }
 
 /// An address space.
@@ -132,6 +142,8 @@ pub struct Space {
 #[derive(Debug, Default)]
 pub struct Kernel {
     pub spaces: Vec<Space>,
+    /// Memory that is mapped shared.
+    pub objects: Vec<shared::Pages>,
     frames: Vec<Frame>,
     free: Vec<usize>,
     events: u64,
@@ -150,7 +162,11 @@ impl Kernel {
     }
 
     fn alloc(&mut self, content: u64) -> usize {
-        let frame = Frame { content, users: 1 };
+        let frame = Frame {
+            content,
+            users: 1,
+            is_discarded: false,
+        };
         match self.free.pop() {
             Some(at) => {
                 self.frames[at] = frame;
@@ -164,7 +180,7 @@ impl Kernel {
     }
 
     fn release(&mut self, entry: Entry) {
-        if let Entry::Page { frame, .. } = entry {
+        if let Entry::Page { frame, .. } | Entry::Shared { frame } = entry {
             self.frames[frame].users -= 1;
             if self.frames[frame].users == 0 {
                 self.free.push(frame);
@@ -184,6 +200,11 @@ impl Kernel {
         if let Some((start, mapping)) = self.mapping(mm, at) {
             if start < at {
                 let first = Mapping { end: at, ..mapping };
+                let part = mapping.part.map(|part| Part {
+                    offset: part.offset + at - start,
+                    ..part
+                });
+                let mapping = Mapping { part, ..mapping };
                 let mappings = &mut self.spaces[mm].mappings;
                 mappings.insert(start, first);
                 mappings.insert(at, mapping);
@@ -233,8 +254,11 @@ impl Kernel {
             is_protected,
             is_read: false,
         };
+        if mapping.part.is_some() {
+            return self.touch_shared(mm, wait(false), write);
+        }
         let waiter = match (self.spaces[mm].table.get(&page).copied(), write) {
-            (Some(Entry::Guard), _) => return Touch::Refused,
+            (Some(Entry::Guard | Entry::Shared { .. }), _) => return Touch::Refused,
             (None, _) if mapping.follow != Follow::No => wait(false),
             (Some(Entry::Page { is_protected, .. } | Entry::Zero { is_protected }), Some(_))
                 if is_protected && asks =>
@@ -287,7 +311,9 @@ impl Kernel {
     /// What a page that is there holds.
     pub fn content(&self, mm: Mm, page: Page) -> Option<u64> {
         match self.spaces[mm].table.get(&page)? {
-            Entry::Page { frame, .. } => Some(self.frames[*frame].content),
+            Entry::Page { frame, .. } | Entry::Shared { frame } => {
+                Some(self.frames[*frame].content)
+            }
             Entry::Zero { .. } => Some(0),
             Entry::Guard => None,
         }
@@ -386,7 +412,7 @@ impl Kernel {
                 continue;
             }
             self.spaces[child].mappings.insert(start, mapping);
-            if mapping.is_wiped_on_fork {
+            if mapping.is_wiped_on_fork || mapping.part.is_some() {
                 continue;
             }
             let range = self.spaces[parent].table.range(start..mapping.end);

@@ -57,9 +57,20 @@ impl Kernel {
         let end = start + contents.len() as u64;
         let mapping = self.mapping(mm, start).map(|(_, mapping)| mapping);
         let is_there = |mapping: &Mapping| mapping.follow != Follow::No && mapping.end >= end;
-        mapping.filter(is_there).ok_or(ENOENT)?;
+        let mapping = mapping.filter(is_there).ok_or(ENOENT)?;
         for (nth, content) in contents.iter().enumerate() {
             let page = start + nth as u64;
+            if mapping.part.is_some() {
+                let filled = match nth >= most.max(1) {
+                    true => Err(EEXIST),
+                    false => self.copy_shared(mm, page, *content),
+                };
+                match filled {
+                    Ok(()) => continue,
+                    Err(_) if nth > 0 => return Ok(nth),
+                    Err(error) => return Err(error),
+                }
+            }
             let is_free = matches!(self.spaces[mm].table.get(&page), None | Some(Entry::Guard));
             if !is_free || nth >= most.max(1) {
                 return if nth > 0 { Ok(nth) } else { Err(EEXIST) };
@@ -165,6 +176,7 @@ impl Kernel {
             return Err(EINVAL);
         }
         let moved = match self.spaces[mm].table.get(&from).ok_or(ENOENT)? {
+            Entry::Shared { .. } => return Err(EINVAL),
             Entry::Guard => return Err(EFAULT),
             Entry::Zero { .. } => Entry::Zero {
                 is_protected: false,

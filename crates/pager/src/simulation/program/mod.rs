@@ -2,6 +2,9 @@
 
 mod forks;
 mod marks;
+mod shared;
+
+pub use shared::used_pages;
 
 use super::agent;
 use super::kernel::{Event, Mapping, Mm, Page, Thread, Touch};
@@ -52,6 +55,9 @@ pub fn begin() -> i32 {
             ..Process::default()
         };
         world.processes.insert(pid, process);
+        if world.history.has(Trouble::Share) {
+            shared::inherit(world, pid);
+        }
         (pid, world.history.threads)
     });
     agent::begin(pid, [0; 2]);
@@ -119,7 +125,8 @@ impl World {
     /// Some mapping of a program's, or a part of it.
     pub fn some_range(&mut self, mm: Mm) -> Option<(Page, Page)> {
         let mappings = self.kernel.spaces[mm].mappings.range(..1 << 24);
-        let all: Vec<(Page, Page)> = mappings.map(|(start, one)| (*start, one.end)).collect();
+        let private = mappings.filter(|(_, one)| one.part.is_none());
+        let all: Vec<(Page, Page)> = private.map(|(start, one)| (*start, one.end)).collect();
         let at = self.random.below(all.len() as u64) as usize;
         let (start, end) = *all.get(at)?;
         if self.random.one_in(4) {
@@ -146,7 +153,8 @@ impl World {
 
     fn mapped_pages(&self, mm: Mm) -> u64 {
         let mappings = self.kernel.spaces[mm].mappings.range(..1 << 24);
-        mappings.map(|(start, one)| one.end - start).sum()
+        let private = mappings.filter(|(_, one)| one.part.is_none());
+        private.map(|(start, one)| one.end - start).sum()
     }
 
     /// The content of a page that is written to: one in eight like another's.
@@ -282,7 +290,11 @@ impl Program {
 
     /// Every page has what was written last.
     fn look_at_all(&self) {
-        let pages: Vec<Page> = with(|world| world.truth[self.mm].keys().copied().collect());
+        let pages: Vec<Page> = with(|world| {
+            let shared = world.shared_pages(self.mm);
+            let private = world.truth[self.mm].keys().copied();
+            private.chain(shared).collect()
+        });
         for page in pages {
             self.touch(page, None);
         }
@@ -311,6 +323,9 @@ impl Program {
             // Where nobody tells of guards, what is away beneath comes back when they are removed (`docs/calls.md`).
             9 if announces && has.contains(&Trouble::Guard) => self.guard(),
             10 => self.look_at_all(),
+            11..=30 if has.contains(&Trouble::Share) => {
+                self.share(deed - 11, has.contains(&Trouble::Pin));
+            }
             _ => self.use_memory(),
         }
     }
