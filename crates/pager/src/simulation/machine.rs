@@ -187,8 +187,11 @@ impl World {
     }
 
     pub fn is_tainted(&self, mm: Mm) -> bool {
-        let mut processes = self.processes.values();
-        processes.any(|process| process.mm == mm && process.is_tainted)
+        // Before it is born a child is what its parent is.
+        let parent = self.unborn.iter().find(|(_, child)| *child == mm);
+        let parent = parent.map(|(pid, _)| &self.processes[pid]);
+        let mut known = self.processes.values().filter(|one| one.mm == mm);
+        known.any(|one| one.is_tainted) || parent.is_some_and(|one| one.is_tainted)
     }
 
     /// Whether there is something for who waits for this descriptor.
