@@ -15,13 +15,8 @@ use pleat_types::PageNo;
 use pleat_wire::message::{self, Taken, Word};
 
 impl Space {
-    /// Takes the agent's answer, if there is one.
-    pub(super) fn hear_agent(&mut self) -> Result<(), End> {
-        self.hear_what_is_there().map(drop)
-    }
-
-    /// As [`Space::hear_agent`]; answers whether it has said anything.
-    pub(super) fn hear_what_is_there(&mut self) -> Result<bool, End> {
+    /// Takes the agent's answer; `false`: there is none.
+    pub(super) fn hear_agent(&mut self) -> Result<bool, End> {
         let Some(agent) = &self.agent else {
             return Ok(false);
         };

@@ -5,13 +5,9 @@ use super::misconduct::condemn_child;
 use super::patience::Patience;
 use super::{End, Space};
 use crate::ends::{Misuse, Unservable};
-use crate::ports::Userfault;
-use crate::shared::{lock, AgentLink};
+use crate::shared::lock;
 use pleat_sys::process::readable;
-use pleat_sys::uffd::FillError;
 use pleat_types::{PageNo, PageRange};
-use pleat_wire::control::{COPIED, RETRIED};
-use pleat_wire::message::{self, TAKE_MAX};
 use pleat_wire::uffd::Message;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -187,64 +183,11 @@ impl Space {
         }
     }
 
-    /// The agent died with a command under way, or just before. What it has copied is in its frames, as if it had answered; what it
-    /// has taken out of its place and not copied is lost. That does not matter to a process that is gone, but to a child
-    /// that it has forked meanwhile: see [`Space::lacks_any`].
-    fn settle_last_command(&mut self) -> Result<(), End> {
-        // It may have answered.
-        while !self.agent_gone && lock(&self.link.take).sent().is_some() {
-            if !self.hear_what_is_there()? {
-                break;
-            }
-        }
-        self.agent_gone = true;
-        let items = lock(&self.link.take).sent().map(|sent| sent.items.clone());
-        let (Some(agent), Some(items)) = (self.agent.clone(), items) else {
-            return Ok(());
-        };
-        let status = copied(&agent, items.len());
-        let uncopied = items
-            .iter()
-            .zip(&status)
-            .filter(|(_, &status)| status == message::STALE);
-        self.maybe_lost.extend(uncopied.map(|((page, _), _)| *page));
-        lock(&self.link.take).revoke();
-        self.revoked = Some(items.len());
-        self.put_away(&agent, &items, &status);
-        Ok(())
-    }
-
-    /// Whether a forked child may lack a page that was with its parent's agent when both the fork was made and the agent died: where
-    /// the page is not, it was. What is not there is poisoned, for the child runs, and must not read anything else.
-    fn lacks_any(&self, child: &dyn Userfault) -> bool {
-        let is_there = |page: &PageNo| {
-            let poisoned = child.poison(page.address());
-            matches!(poisoned, Err(FillError::Exists))
-        };
-        !self.maybe_lost.iter().all(is_there)
-    }
-
     /// Takes `[start, end)` out of the registered ranges.
     pub(super) fn unregister(&mut self, start: u64, end: u64) {
         cut(&mut self.registered, start, end);
         cut(&mut self.zeros, start, end);
     }
-}
-
-/// What an agent that is gone would answer for the pages of its last command, by what it has noted: each that was taken is in its
-/// frame.
-fn copied(agent: &AgentLink, pages: usize) -> [u8; TAKE_MAX] {
-    let mut status = [message::STALE; TAKE_MAX];
-    for (at, status) in status.iter_mut().enumerate().take(pages) {
-        let progress = agent.slots.ring.control().progress[at].load(Ordering::Acquire);
-        if progress & COPIED != 0 {
-            *status = match progress & RETRIED {
-                0 => message::TOOK,
-                _ => message::TOOK_SHARED,
-            };
-        }
-    }
-    status
 }
 
 /// Takes `[start, end)` out of ranges kept as start to end.

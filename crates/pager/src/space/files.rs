@@ -260,11 +260,10 @@ impl Space {
         };
         let pages = len.div_ceil(PAGE_SIZE);
         // The rest of a file's last page reads as zeros.
-        let all = &mut self.scratch.get(&self.shared).pages;
-        all[len..pages * PAGE_SIZE].fill(0);
+        let bytes = &mut self.scratch.get(&self.shared).pages[..pages * PAGE_SIZE];
+        bytes[len..].fill(0);
         self.plan.items.truncate(pages);
         self.clock.lap(FaultPart::Unfold);
-        let bytes = &self.scratch.get(&self.shared).pages[..pages * PAGE_SIZE];
         match self.link.uffd.copy(fault.page.address(), bytes) {
             // The run leaves the mapping: the faulted page alone does not.
             Err(FillError::NotMapped) if pages > 1 => {

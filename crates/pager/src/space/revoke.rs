@@ -1,4 +1,4 @@
-//! Commands whose agent is stopped at work.
+//! Commands whose agent is stopped at work, or has died at it.
 //!
 //! Whoever traces a process stops all its threads, the agent's among them, and may then read its memory: a debugger,
 //! `gcore`, a profiler; LeakSanitizer does so at the end of a program, from a process that shares the memory. The agent may
@@ -24,9 +24,10 @@ use super::patience::state_of;
 use super::{End, Space};
 use crate::ends::{Misuse, Unservable};
 use crate::link::STAGING_LEN;
-use crate::ports::Memory;
+use crate::ports::{Memory, Userfault};
 use crate::shared::{lock, AgentLink};
 use pleat_sys::procfs::State;
+use pleat_sys::uffd::FillError;
 use pleat_types::{PageNo, PAGE_SIZE};
 use pleat_wire::control::{COPIED, RETRIED};
 use pleat_wire::message::{self, Taken, TAKE_MAX};
@@ -73,6 +74,44 @@ impl Space {
         Ok(true)
     }
 
+    /// The agent died with a command under way, or just before. What it has copied is in its frames, as if it had answered; what it
+    /// has taken out of its place and not copied is lost. That does not matter to a process that is gone, but to a child
+    /// that it has forked meanwhile: see [`Space::lacks_any`].
+    pub(super) fn settle_last_command(&mut self) -> Result<(), End> {
+        // It may have answered.
+        while !self.agent_gone && lock(&self.link.take).sent().is_some() {
+            if !self.hear_agent()? {
+                break;
+            }
+        }
+        self.agent_gone = true;
+        let items = lock(&self.link.take).sent().map(|sent| sent.items.clone());
+        let (Some(agent), Some(items)) = (self.agent.clone(), items) else {
+            return Ok(());
+        };
+        let mut status = [message::STALE; TAKE_MAX];
+        for (at, (&(page, _), status)) in items.iter().zip(&mut status).enumerate() {
+            match noted(&agent, at) {
+                Noted::Copied(taken) => *status = taken,
+                Noted::Not(_) => self.maybe_lost.push(page),
+            }
+        }
+        lock(&self.link.take).revoke();
+        self.revoked = Some(items.len());
+        self.put_away(&agent, &items, &status);
+        Ok(())
+    }
+
+    /// Whether a forked child may lack a page that was with its parent's agent when both the fork was made and the agent died: where
+    /// the page is not, it was. What is not there is poisoned, for the child runs, and must not read anything else.
+    pub(super) fn lacks_any(&self, child: &dyn Userfault) -> bool {
+        let is_there = |page: &PageNo| {
+            let poisoned = child.poison(page.address());
+            matches!(poisoned, Err(FillError::Exists))
+        };
+        !self.maybe_lost.iter().all(is_there)
+    }
+
     /// The agent has answered a command that was revoked.
     pub(super) fn end_revocation(
         &mut self,
@@ -100,7 +139,6 @@ fn recover(
     items: &[(PageNo, u32)],
     memory: &dyn Memory,
 ) -> io::Result<[u8; TAKE_MAX]> {
-    let ring = &agent.slots.ring;
     let is_staged = memory.which_exist(agent.staging, TAKE_MAX)?;
     let mut status = [message::STALE; TAKE_MAX];
     let mut page = [0; PAGE_SIZE];
@@ -109,18 +147,35 @@ fn recover(
             memory.read(agent.staging + (at * PAGE_SIZE) as u64, &mut page)?;
         }
         // After the read: see above.
-        let progress = ring.control().progress[at].load(Ordering::Acquire);
-        let is_copied = progress & COPIED != 0;
-        if is_staged[at] && !is_copied {
-            // Should the agent be about to copy it, it writes the same bytes.
-            ring.put(frame, &page);
-        }
-        if is_staged[at] || is_copied {
-            status[at] = match progress & RETRIED {
-                0 => message::TOOK,
-                _ => message::TOOK_SHARED,
-            };
+        match noted(agent, at) {
+            Noted::Copied(taken) => status[at] = taken,
+            Noted::Not(taken) if is_staged[at] => {
+                // Should the agent be about to copy it, it writes the same bytes.
+                agent.slots.ring.put(frame, &page);
+                status[at] = taken;
+            }
+            Noted::Not(_) => {}
         }
     }
     Ok(status)
+}
+
+/// What an agent has noted of a page of its command, with what it would answer for it if it has been taken.
+enum Noted {
+    /// It is in its frame.
+    Copied(u8),
+    /// It is not, or not whole.
+    Not(u8),
+}
+
+fn noted(agent: &AgentLink, at: usize) -> Noted {
+    let progress = agent.slots.ring.control().progress[at].load(Ordering::Acquire);
+    let taken = match progress & RETRIED {
+        0 => message::TOOK,
+        _ => message::TOOK_SHARED,
+    };
+    match progress & COPIED {
+        0 => Noted::Not(taken),
+        _ => Noted::Copied(taken),
+    }
 }
