@@ -396,6 +396,8 @@ pub fn number(file: &File) -> Option<u64> {
 
 /// The kernel writes some fifty lines for every answer, which takes it 30 us: it is asked again after so long.
 const STAT_FRESH: Duration = Duration::from_millis(2);
+/// Room for such an answer, in bytes.
+pub const STAT_MAX: usize = 8192;
 
 /// A `memory.stat`.
 #[derive(Debug)]
@@ -412,9 +414,12 @@ impl GroupStat {
         GroupStat { file, last }
     }
 
-    /// The file.
-    pub fn file(&self) -> &File {
-        &self.file
+    /// All that it says now.
+    pub fn read<'a>(&self, text: &'a mut [u8; STAT_MAX]) -> Option<&'a str> {
+        let len = self.file.read_at(text, 0).ok()?;
+        let stat = std::str::from_utf8(&text[..len]).ok()?;
+        self.last.set(Some((Instant::now(), file_bytes_in(stat))));
+        Some(stat)
     }
 
     /// File pages that the kernel can drop.
@@ -427,11 +432,8 @@ impl GroupStat {
         if let Some((_, bytes)) = fresh {
             return Some(bytes);
         }
-        let mut text = [0u8; 8192];
-        let len = self.file.read_at(&mut text, 0).ok()?;
-        let bytes = file_bytes_in(std::str::from_utf8(&text[..len]).ok()?);
-        self.last.set(Some((now, bytes)));
-        Some(bytes)
+        self.read(&mut [0; STAT_MAX])?;
+        self.last.get().map(|(_, bytes)| bytes)
     }
 }
 
