@@ -1,7 +1,7 @@
 //! Jobs are watched on a terminal and by scripts, and steered from there; whoever watches, however slowly, nobody waits for him.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -318,17 +318,21 @@ fn stat_tells_a_line_a_time_until_the_job_ends() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("pleat runs");
-    // Two lines on a busy machine, too.
-    std::thread::sleep(Duration::from_secs(3));
+    let mut told_lines = BufReader::new(watch.stdout.take().expect("it is piped"));
+    let mut told_text = String::new();
+    for _ in 0..2 {
+        told_lines.read_line(&mut told_text).expect("a line");
+    }
     held.end();
     let is_over = eventually(Duration::from_secs(20), || {
         matches!(watch.try_wait(), Ok(Some(_)))
     });
     assert!(is_over, "it goes on without its job");
-    let output = watch.wait_with_output().expect("it has ended");
-    assert_eq!(output.status.code(), Some(0));
-    let lines = text(&output.stdout);
-    let lines: Vec<Value> = lines
+    assert_eq!(watch.wait().expect("it has ended").code(), Some(0));
+    told_lines
+        .read_to_string(&mut told_text)
+        .expect("the rest of it");
+    let lines: Vec<Value> = told_text
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
         .collect();
