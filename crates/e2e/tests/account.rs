@@ -140,10 +140,15 @@ fn a_job_that_is_told_to_end_and_has_no_memory_to_do_so_is_ended() {
         let job = machine.job("python3").args(["-c", text, shared]);
         let running = job.budget(Megabytes(64)).timeout(100).spawn();
         running.wait_for_output("full");
-        running.signal(signal::SIGTERM);
         running
     };
     let (full, free) = (job("60"), job("1"));
+    free.signal(signal::SIGTERM);
+    let told = eventually(Duration::from_secs(30), || {
+        full.stderr().contains("cannot be folded")
+    });
+    assert!(told, "nothing was said: {}", full.stderr());
+    full.signal(signal::SIGTERM);
     let outcome = full.wait();
     outcome.expect_code(125);
     let told = "was told to end 30 s ago";

@@ -21,8 +21,8 @@ const THRASHING: u64 = 1000;
 /// refuse to move for a moment, and fill a small budget for as long.
 const MOST_PART: u64 = 2;
 
-/// A job that has next to no memory has so long to end when it is told to: what it does then may take for ever. One that was
-/// told so, and has memory, is not minded.
+/// A job that has next to no memory has so long to end when it is told to: what it does then may take for ever. One that has
+/// memory at any look in that time is not minded.
 const END_MAX: Duration = Duration::from_secs(30);
 
 /// A job that has stood still so much longer than it got on is given up.
@@ -111,6 +111,9 @@ impl Supervisor<'_> {
                     budget_mib: self.budget.bytes >> 20,
                 });
             }
+        } else {
+            // What it was told then it could do: Ctrl-C ends a query, and not the shell that made it.
+            self.told_to_end = None;
         }
         if urgent < URGENT_MIN || faults > urgent * URGENT_SHARE || self.swap_takes_more() {
             return;

@@ -199,7 +199,7 @@ pub struct Supervisor<'a> {
     memory_remedy: Option<&'static str>,
     /// It has been said that what cannot be folded leaves no memory for the rest.
     has_told_of_unfoldable: bool,
-    /// When the program was told to end.
+    /// When the program was told to end, if it has had no memory since.
     told_to_end: Option<Instant>,
     /// What was said last, which is not said again.
     complaint: Option<String>,
