@@ -4,9 +4,10 @@
 //! limited cgroup is exact at any moment. It is asked only where the limit is close to the budget:
 //! the group may hold others than the job, and what they use is taken off as it was at the start.
 
-use pleat_sys::job_group::{file_bytes_in, number, GroupStat, STAT_MAX};
+use pleat_sys::job_group::{file_bytes, file_bytes_in, number};
 use pleat_sys::limits;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 
 /// A limit up to this many times the budget, in eighths, is close.
 const CLOSE_EIGHTHS: u64 = 10;
@@ -36,7 +37,7 @@ pub struct CloseLimit {
     /// The file that holds all that is charged.
     pub usage: File,
     /// `memory.stat`.
-    pub stat: GroupStat,
+    pub stat: File,
 }
 
 impl CloseLimit {
@@ -56,13 +57,13 @@ impl CloseLimit {
         Some(CloseLimit {
             bytes: limit.bytes,
             usage: usage.ok()?,
-            stat: GroupStat::new(open("memory.stat").ok()?),
+            stat: open("memory.stat").ok()?,
         })
     }
 
     /// Bytes that the group may still be charged for, when the kernel has dropped the file pages that it can.
     pub fn room_bytes(&self) -> Option<u64> {
-        let used = number(&self.usage)?.saturating_sub(self.stat.file_bytes()?);
+        let used = number(&self.usage)?.saturating_sub(file_bytes(&self.stat)?);
         Some(self.bytes.saturating_sub(used))
     }
 }
@@ -104,8 +105,8 @@ impl Gauge {
 
     /// What the kernel says of the group's file pages; up to 2 s old.
     pub fn files(&self) -> Option<Files> {
-        let mut text = [0; STAT_MAX];
-        let stat = self.limit.stat.read(&mut text)?;
+        let mut text = [0u8; 4096];
+        let stat = read(&self.limit.stat, &mut text)?;
         let value = |name: &str| {
             let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
             lines.find(|(other, _)| *other == name)?.1.parse().ok()
@@ -124,6 +125,11 @@ impl Gauge {
     /// The same of everybody in the group.
     pub fn counted(&self) -> Option<u64> {
         let usage = number(&self.limit.usage)?;
-        Some(usage.saturating_sub(self.limit.stat.file_bytes()?))
+        Some(usage.saturating_sub(file_bytes(&self.limit.stat)?))
     }
+}
+
+fn read<'a>(file: &File, text: &'a mut [u8]) -> Option<&'a str> {
+    let len = file.read_at(text, 0).ok()?;
+    std::str::from_utf8(&text[..len]).ok()
 }

@@ -10,7 +10,7 @@ mod resize;
 mod steps;
 
 use crate::cgroup::CloseLimit;
-use pleat_sys::job_group::{number, JobGroup, Version};
+use pleat_sys::job_group::{file_bytes, number, JobGroup, Version};
 use resize::Resize;
 use std::time::{Duration, Instant};
 use steps::{Step, Steps};
@@ -361,7 +361,7 @@ impl CloseLimit {
             return Some(left);
         }
         // Others' file pages are dropped before anybody is killed. Not free to ask: 20 us.
-        let files = self.stat.file_bytes()?.saturating_sub(group.file_bytes()?);
+        let files = file_bytes(&self.stat)?.saturating_sub(group.file_bytes()?);
         Some(left + files.min(others))
     }
 }

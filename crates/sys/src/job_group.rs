@@ -14,7 +14,6 @@
 
 use crate::inherited::renumbered;
 use crate::limits;
-use std::cell::Cell;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -66,7 +65,7 @@ pub struct JobGroup {
     place: Place,
     entrance: File,
     usage: File,
-    stat: GroupStat,
+    stat: File,
     bound: File,
     notices: Notices,
     /// Tells others that somebody minds the group. The keeper shares this process's descriptors, and so the lock.
@@ -132,7 +131,7 @@ impl JobGroup {
         Ok(JobGroup {
             entrance: write(entrance)?,
             usage: read(usage)?,
-            stat: GroupStat::new(read("memory.stat")?),
+            stat: read("memory.stat")?,
             bound: write(bound)?,
             notices: match place.version {
                 Version::V1 => Notices::of_waiting(&place.dir)?,
@@ -176,7 +175,7 @@ impl JobGroup {
 
     /// Of that, file pages: the kernel drops them when the limit is met.
     pub fn file_bytes(&self) -> Option<u64> {
-        self.stat.file_bytes()
+        file_bytes(&self.stat)
     }
 
     /// Has those wait (v1) or slowed (v2) who would take the group beyond so many bytes. From then on the kernel
@@ -394,47 +393,11 @@ pub fn number(file: &File) -> Option<u64> {
     std::str::from_utf8(&text[..len]).ok()?.trim().parse().ok()
 }
 
-/// The kernel writes some fifty lines for every answer, which takes it 30 us: it is asked again after so long.
-const STAT_FRESH: Duration = Duration::from_millis(2);
-/// Room for such an answer, in bytes.
-pub const STAT_MAX: usize = 8192;
-
-/// A `memory.stat`.
-#[derive(Debug)]
-pub struct GroupStat {
-    file: File,
-    /// The last answer.
-    last: Cell<Option<(Instant, u64)>>,
-}
-
-impl GroupStat {
-    /// What this file says.
-    pub fn new(file: File) -> GroupStat {
-        let last = Cell::new(None);
-        GroupStat { file, last }
-    }
-
-    /// All that it says now.
-    pub fn read<'a>(&self, text: &'a mut [u8; STAT_MAX]) -> Option<&'a str> {
-        let len = self.file.read_at(text, 0).ok()?;
-        let stat = std::str::from_utf8(&text[..len]).ok()?;
-        self.last.set(Some((Instant::now(), file_bytes_in(stat))));
-        Some(stat)
-    }
-
-    /// File pages that the kernel can drop.
-    pub fn file_bytes(&self) -> Option<u64> {
-        let now = Instant::now();
-        let fresh = self
-            .last
-            .get()
-            .filter(|(at, _)| now.duration_since(*at) < STAT_FRESH);
-        if let Some((_, bytes)) = fresh {
-            return Some(bytes);
-        }
-        self.read(&mut [0; STAT_MAX])?;
-        self.last.get().map(|(_, bytes)| bytes)
-    }
+/// File pages that the kernel can drop, by a `memory.stat`.
+pub fn file_bytes(stat: &File) -> Option<u64> {
+    let mut text = [0u8; 8192];
+    let len = stat.read_at(&mut text, 0).ok()?;
+    Some(file_bytes_in(std::str::from_utf8(&text[..len]).ok()?))
 }
 
 /// v1 counts the group alone and, by names that begin with `total_`, with those below; v2 always with those below.
