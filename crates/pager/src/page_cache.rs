@@ -132,8 +132,11 @@ impl CacheRoom {
         self.room_bytes + self.beyond_bytes
     }
 
+    /// Of what is beyond the room only so much that a small room is left: with less the kernel kills rather than drop it.
     fn lent_max(&self) -> u64 {
-        self.all_bytes() - self.all_bytes() / KEEP_PART
+        let (all, room) = (self.all_bytes(), self.room_bytes);
+        let beyond_small = all.saturating_sub(ROOM_SMALL).max(room - room / KEEP_PART);
+        (all - all / KEEP_PART).min(beyond_small)
     }
 
     /// Bytes that the job may use, of the room and of what mapped files have beyond it: so many. `files` is asked now and
@@ -346,6 +349,14 @@ mod tests {
             look(32, 0);
         }
         assert_eq!(look(0, 0), (12, 0), "files that are gone lend nothing");
+        let mut small = CacheRoom::new(8 << 20, now);
+        let mut left = 0;
+        for _ in 0..20 {
+            now += CACHE_LOOK_EVERY;
+            let lent = small.lend(now, 4 << 20, Prices::default, || Some(files(0, 0)));
+            left = 12 - ((lent.room_bytes + lent.beyond_bytes) >> 20);
+        }
+        assert_eq!(left, 6, "what the room alone lends, and no more");
     }
 
     #[test]
