@@ -9,6 +9,12 @@
 //!   with the same registers *from such a stop*; some calls do not know that, and fail with EINTR (signal(7)).
 //! - Registers are set at a stop before or behind a system call (PTRACE_SYSCALL), too, but from there nothing is begun again.
 //!   So the last stop is one by PTRACE_INTERRUPT once more.
+//! - SIGSTOP cannot be blocked: whoever stops and continues the process stops and continues its threads amid a call of ours, too. They
+//!   tell of that and are resumed as they were, up to the call: the call is done, and the thread stands still with its process as soon as it
+//!   is let go, for the kernel has not forgotten that. A call that sees such a signal coming may end with one of the kernel's own error
+//!   numbers, clone(2) above all, and is done again.
+//! - A thread that is let go with our registers runs into whatever comes behind the `syscall` instruction. So from the first call to the
+//!   release nothing but its end ends the waiting, not even a freezer.
 //! - Where the kernel stops a thread amid a restartable sequence (rseq(2)), it leads it to the abort handler when it goes back to
 //!   user mode, but only if the registers are still in the sequence. They are not, while it does system calls for us: so that is
 //!   done here.
@@ -22,8 +28,11 @@ use std::time::{Duration, Instant};
 const STOP_MAX: Duration = Duration::from_millis(100);
 /// It is looked whether it is still there when it has not stopped for so long.
 const GONE_FROM: Duration = Duration::from_micros(500);
-/// And to come through a system call.
-const CALL_MAX: Duration = Duration::from_secs(10);
+/// It is looked for its next stop at least so often; where that takes long, every tenth of the time that it has taken, up to the second.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
+const LOOK_PAUSE_MAX: Duration = Duration::from_millis(50);
+/// Results of system calls that are to be done again: `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
+const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 /// `__WNOTHREAD`: of what other threads of ours wait for nothing is heard.
 pub const OWN_CHILDREN: i32 = 0x2000_0000;
 /// The code segment of 64-bit programs.
@@ -123,7 +132,7 @@ impl Tracee {
             registers: unsafe { std::mem::zeroed() },
             signals: 0,
         };
-        tracee.reach(Stop::Interrupted, STOP_MAX)?;
+        tracee.reach_first_stop()?;
         tracee.registers = tracee.read_registers()?;
         if tracee.registers.cs != CODE_64 {
             return Err(tracee.give_up(TraceError::Foreign));
@@ -152,6 +161,15 @@ impl Tracee {
     /// # Errors
     /// See [`TraceError`].
     pub fn call(&self, place: u64, number: i64, a: [u64; 6]) -> Result<i64, TraceError> {
+        loop {
+            let result = self.call_once(place, number, a)?;
+            if !RESTARTS.contains(&result) {
+                return Ok(result);
+            }
+        }
+    }
+
+    fn call_once(&self, place: u64, number: i64, a: [u64; 6]) -> Result<i64, TraceError> {
         let mut registers = self.registers;
         registers.rip = place;
         registers.rax = number as u64;
@@ -160,8 +178,7 @@ impl Tracee {
         [registers.r10, registers.r8, registers.r9] = [a[3], a[4], a[5]];
         self.write_registers(&registers)?;
         for _ in 0..2 {
-            request(libc::PTRACE_SYSCALL, self.tid, 0, 0)?;
-            self.reach(Stop::Call, CALL_MAX)?;
+            self.run(libc::PTRACE_SYSCALL, |stop| stop == Stop::Call)?;
         }
         Ok(self.read_registers()?.rax as i64)
     }
@@ -173,34 +190,50 @@ impl Tracee {
     pub fn release(self) -> Result<(), TraceError> {
         self.write_registers(&self.registers)?;
         request(libc::PTRACE_INTERRUPT, self.tid, 0, 0)?;
-        request(libc::PTRACE_CONT, self.tid, 0, 0)?;
-        self.reach(Stop::Interrupted, CALL_MAX)?;
+        // Where its process is being stopped, that takes the other's place, and system calls are begun again from there as well.
+        self.run(libc::PTRACE_CONT, |stop| {
+            matches!(stop, Stop::Interrupted | Stop::Job)
+        })?;
         self.set_signals(self.signals)?;
         request(libc::PTRACE_DETACH, self.tid, 0, 0).map(|_| ())
     }
 
-    /// Runs up to a stop. Signals that come before are the thread's.
-    fn reach(&self, wanted: Stop, limit: Duration) -> Result<(), TraceError> {
+    /// Waits for the stop by PTRACE_INTERRUPT. Signals that come before are the thread's.
+    fn reach_first_stop(&self) -> Result<(), TraceError> {
         let start = Instant::now();
         loop {
-            match self.next_stop(start, limit)? {
-                stop if stop == wanted => return Ok(()),
-                // Where a signal has come first the other stop follows.
-                Stop::Signal(signal) => {
-                    request(libc::PTRACE_CONT, self.tid, 0, signal as usize)?;
-                }
-                Stop::Job if wanted == Stop::Interrupted => {
-                    return Err(self.give_up(TraceError::Busy))
-                }
-                _ => {
-                    request(libc::PTRACE_CONT, self.tid, 0, 0)?;
-                }
+            let left = STOP_MAX.saturating_sub(start.elapsed());
+            match self.next_stop(Some(left))? {
+                Stop::Interrupted => return Ok(()),
+                Stop::Job => return Err(self.give_up(TraceError::Busy)),
+                stop => self.resume(libc::PTRACE_CONT, stop)?,
             }
         }
     }
 
+    /// Runs up to a stop, by PTRACE_CONT or PTRACE_SYSCALL, and past all others by the same.
+    fn run(&self, how: u32, is_wanted: impl Fn(Stop) -> bool) -> Result<(), TraceError> {
+        request(how, self.tid, 0, 0)?;
+        loop {
+            match self.next_stop(None)? {
+                stop if is_wanted(stop) => return Ok(()),
+                stop => self.resume(how, stop)?,
+            }
+        }
+    }
+
+    /// Goes on from a stop, with the signal that it tells of.
+    fn resume(&self, how: u32, stop: Stop) -> Result<(), TraceError> {
+        let signal = match stop {
+            Stop::Signal(signal) => signal,
+            _ => 0,
+        };
+        request(how, self.tid, 0, signal as usize).map(|_| ())
+    }
+
     /// Looks until it is stopped: ever less often, for most do it within microseconds.
-    fn next_stop(&self, start: Instant, limit: Duration) -> Result<Stop, TraceError> {
+    fn next_stop(&self, limit: Option<Duration>) -> Result<Stop, TraceError> {
+        let start = Instant::now();
         let mut pause = Duration::from_micros(5);
         loop {
             if let Some(stop) = self.heard()? {
@@ -209,11 +242,12 @@ impl Tracee {
             if pause > GONE_FROM && has_ended(self.tid) {
                 return Err(TraceError::Gone);
             }
-            if start.elapsed() > limit {
+            let elapsed = start.elapsed();
+            if limit.is_some_and(|limit| elapsed > limit) {
                 return Err(TraceError::Busy);
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(1));
+            pause = (pause * 2).min((elapsed / 10).clamp(LOOK_PAUSE, LOOK_PAUSE_MAX));
         }
     }
 
@@ -281,5 +315,72 @@ impl Tracee {
         let (start, len, abort) = (word(1)?, word(2)?, word(3)?);
         let is_inside = self.registers.rip.wrapping_sub(start) < len;
         is_inside.then_some(abort)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::find_syscall;
+    use super::*;
+    use crate::signals;
+    use std::process::Command;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    const ROUNDS: usize = 300;
+    const CALLS: usize = 20;
+
+    /// Has it tell its number often, if it can be stopped just now.
+    fn ask(pid: i32) -> bool {
+        let place = find_syscall(pid).unwrap();
+        let Ok(tracee) = Tracee::stop(pid) else {
+            return false;
+        };
+        for _ in 0..CALLS {
+            let told = tracee.call(place, libc::SYS_getpid, [0; 6]);
+            assert_eq!(told.unwrap(), i64::from(pid));
+        }
+        tracee.release().unwrap();
+        true
+    }
+
+    #[test]
+    fn stopped_and_continued_amid_calls_it_does_them_and_goes_on() {
+        let mut command = Command::new("sh");
+        let mut child = command.args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let pid = child.id() as i32;
+        if try_to_trace_elsewhere(pid).is_err() {
+            child.kill().unwrap();
+            return pleat_testing::skip("this process may not trace its children");
+        }
+        let is_over = AtomicBool::new(false);
+        let asked = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    signals::send(pid, libc::SIGSTOP);
+                    std::thread::sleep(Duration::from_micros(100));
+                    signals::send(pid, libc::SIGCONT);
+                    std::thread::sleep(Duration::from_micros(300));
+                }
+            });
+            // What a thread traces is let go with it.
+            let rounds = (0..ROUNDS).map(|_| scope.spawn(|| ask(pid)).join());
+            let asked: Vec<_> = rounds.collect();
+            is_over.store(true, Relaxed);
+            asked
+        });
+        let is_alive = child.try_wait().unwrap().is_none();
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(is_alive, "it must not end");
+        assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
+        let times = asked.into_iter().filter(|asked| *asked.as_ref().unwrap());
+        assert!(times.count() > ROUNDS / 10, "it must be stopped often");
+    }
+
+    fn try_to_trace_elsewhere(pid: i32) -> Result<(), TraceError> {
+        std::thread::spawn(move || try_to_trace(pid))
+            .join()
+            .unwrap()
     }
 }
