@@ -15,7 +15,7 @@ continues, fills the disk or has it fail. Then it counts
 All are to be 0; the exit status says whether they are. One more is told and is no failure (docs/architecture.md, "Death"):
 
     unmet       survivors that pleat had not met yet, supervisor and keeper killed by one stroke, without a memory cgroup
-                of the job's own
+                of the job's own. They miss no memory, and nobody is left who could say anything
 
 Everything a round does follows from the seed and its number, but not how the kernel lets its processes take turns. Needs
 Python and a C compiler; as root it adds hard limits and a full disk. The exit status is 77 where pleat cannot work.
@@ -257,8 +257,8 @@ class Round:
 
     def judge(self, status):
         left = self.wait_until_all_are_gone(GONE_WITHIN)
+        is_unmet = bool(left) and self.kind == "kill-both" and not self.has_own_group and not any(map(has_agent, left))
         if left:
-            is_unmet = self.kind == "kill-both" and not self.has_own_group and not any(map(has_agent, left))
             self.find("unmet" if is_unmet else "survivors", "".join(map(where, left)))
         said = self.said()
         if "WRONG" in said:
@@ -275,7 +275,7 @@ class Round:
         elif status not in self.endings():
             self.find("lost", f"status {status}")
         if self.kind in ("kill-supervisor", "kill-both") and status == -signal.SIGKILL and has_begun and not is_done:
-            if "pleat" not in said:
+            if "pleat" not in said and not is_unmet:
                 self.find("silent", "killed")
 
     def endings(self):
