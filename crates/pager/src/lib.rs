@@ -18,6 +18,7 @@
 //! ([`run_beside`]), whose budget it shares.
 #![forbid(unsafe_op_in_unsafe_fn)]
 
+mod allowance;
 mod attach;
 mod budget;
 mod census;

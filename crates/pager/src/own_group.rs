@@ -22,6 +22,8 @@ const KEPT_BACK_MIN: u64 = 768 << 10;
 const KEPT_BACK_MAX: u64 = 4 << 20;
 /// Of that, what is never given: the kernel counts in batches for each CPU.
 const NEVER_GIVEN: u64 = 256 << 10;
+/// Of what a group has until the end this part, one in so many, may be taken away before the next look, if no more lies beyond its limit.
+const TAKING_PART: u64 = 4;
 /// What the supervisor needs once it has to manage a job: so much, and of the budget one part in so many. As long as it
 /// has less, the difference is kept back, too: it must be there just when somebody waits.
 const SUPERVISOR_BYTES: u64 = 4 << 20;
@@ -110,9 +112,9 @@ pub struct OwnGroup {
 pub struct Room {
     /// Until its own limit: who would take more waits.
     pub until_limit_bytes: u64,
-    /// Until the limit around the job, or a firm one of its own: group and supervisor are counted. What is taken away goes from one
-    /// to the other, and somebody who waits may have its place at once.
-    pub until_end_bytes: u64,
+    /// What may be taken away before the next look, of what there is until the limit around the job, or a firm one of its own. What is
+    /// taken comes to the supervisor, and somebody in the group may have its place at once, up to the group's limit: so it has what lies beyond that.
+    pub for_taking_bytes: u64,
 }
 
 /// What the main thread is to do.
@@ -205,10 +207,13 @@ impl OwnGroup {
         let used = self.group.usage_bytes()?;
         let end = self.end_bytes(used, own_bytes)?;
         let memory = used.saturating_sub(self.group.file_bytes()?);
-        let until = |bytes: u64| bytes.saturating_sub(memory);
+        let until_end = end.saturating_sub(memory);
+        let until_limit = self
+            .limit_bytes
+            .map_or(u64::MAX, |limit| limit.saturating_sub(memory));
         Some(Room {
-            until_limit_bytes: self.limit_bytes.map_or(u64::MAX, until),
-            until_end_bytes: until(end).saturating_sub(NEVER_GIVEN),
+            until_limit_bytes: until_limit,
+            for_taking_bytes: for_taking(until_limit, until_end),
         })
     }
 
@@ -375,6 +380,15 @@ fn next_limit(now: Option<u64>, wanted: u64, used: u64) -> u64 {
     }
 }
 
+/// What may be taken away at once: see [`Room::for_taking_bytes`]. Where the group has far to go to its limit, it does not come all the way in
+/// one look.
+fn for_taking(until_limit: u64, until_end: u64) -> u64 {
+    let beyond = until_end.saturating_sub(until_limit);
+    beyond
+        .max(until_end / TAKING_PART)
+        .saturating_sub(NEVER_GIVEN)
+}
+
 fn kept_back(budget_bytes: u64) -> u64 {
     (budget_bytes / KEPT_BACK_PART).clamp(KEPT_BACK_MIN, KEPT_BACK_MAX)
 }
@@ -392,6 +406,23 @@ mod tests {
         let fallen = next_limit(Some(50 * mib), 40 * mib, 45 * mib);
         assert_eq!(fallen, 45 * mib + MOVED_MIN);
         assert_eq!(next_limit(Some(50 * mib), 40 * mib, 50 * mib), 50 * mib);
+    }
+
+    #[test]
+    fn what_is_taken_and_what_may_have_its_place_do_not_come_to_more_than_there_is() {
+        let kib = 1 << 10;
+        // A group that fills up to its limit at once.
+        for (until_limit, beyond) in [(0, 768), (100, 768), (2000, 768), (0, 256), (500, 4096)] {
+            let taken = for_taking(until_limit * kib, (until_limit + beyond) * kib);
+            assert!(
+                taken + until_limit * kib
+                    <= (until_limit + beyond) * kib - NEVER_GIVEN.min(beyond * kib)
+            );
+        }
+        // Far from it, or without any, there is room for both.
+        assert!(for_taking(79 << 20, 80 << 20) > 16 << 20);
+        assert!(for_taking(u64::MAX, 80 << 20) > 16 << 20);
+        assert_eq!(for_taking(0, 200 * kib), 0);
     }
 
     #[test]

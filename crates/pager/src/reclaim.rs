@@ -2,6 +2,7 @@
 //!
 //! Any thread may call [`kick`] whenever memory may have run short; it never waits.
 
+use crate::allowance::Left;
 use crate::ends::{Misuse, Unservable};
 use crate::keeping;
 use crate::profile::{EvictionPart, Stopwatch};
@@ -34,16 +35,24 @@ pub fn kick(shared: &Shared) {
     if shared.engine().frames_wanted() == 0 {
         return;
     }
-    let may_take = shared.may_take_pages.load(Ordering::Relaxed);
-    if may_take <= 0 {
-        let mut engine = shared.engine();
-        engine.give_instead();
-        if engine.write_wanted() {
-            drop(engine);
-            shared.writer.open();
+    let may_take = match shared.may_take.left() {
+        Left::Pages(pages) => pages,
+        Left::Spent(is_to_ask) => {
+            if is_to_ask {
+                shared.main_bell.ring();
+            }
+            return;
         }
-        return;
-    }
+        Left::None => {
+            let mut engine = shared.engine();
+            engine.give_instead();
+            if engine.write_wanted() {
+                drop(engine);
+                shared.writer.open();
+            }
+            return;
+        }
+    };
     let mut clock = shared.stopwatch();
     let links = lock(&shared.links);
     let now = shared.machine.now();
@@ -68,14 +77,12 @@ pub fn kick(shared: &Shared) {
             .map(|(holder, room)| (holder.space(), room.unwrap_or(0))),
     );
     let most = limits.iter().map(|&(_, room)| room as usize).sum::<usize>();
-    let most = most.min(may_take as usize);
+    let most = most.min(may_take);
     if most == 0 {
         return;
     }
     let mut victims = choose(shared, &mut limits, most);
-    shared
-        .may_take_pages
-        .fetch_sub(victims.len() as i64, Ordering::Relaxed);
+    shared.may_take.take(victims.len());
     // Ascending, so that neighbours are moved by one call.
     victims.sort_unstable();
     let of = |space: SpaceId| -> Vec<PageNo> {

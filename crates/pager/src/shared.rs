@@ -3,6 +3,7 @@
 //! Locks are taken in this order and never across a system call that can wait or a codec call:
 //! `links`, then a link's `take`, then `engine`, then a ring's free list; the recorder's by itself.
 
+use crate::allowance::Allowance;
 use crate::crowd::Crowd;
 use crate::ends::Failure;
 use crate::engine_lock::{EngineLock, Held};
@@ -28,7 +29,7 @@ use pleat_wire::message::Token;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -94,9 +95,8 @@ pub struct Shared {
     pub meters: Meters,
     /// Space threads that wait for memory.
     pub starving: Arc<AtomicU64>,
-    /// Pages that may be taken away until the next look: where a limit is near, what is taken may be had again by others
-    /// before it is on disk.
-    pub may_take_pages: AtomicI64,
+    /// Pages that may be taken away until the next look.
+    pub may_take: Allowance,
     /// The page that the kernel has refused memory for longest, though it was to be filled whatever memory there is.
     pub refused: Mutex<Option<RefusedFill>>,
     /// What last went wrong with the swap file.
@@ -230,7 +230,7 @@ impl Shared {
             rings: Rings::default(),
             meters: Meters::default(),
             starving,
-            may_take_pages: AtomicI64::new(i64::MAX),
+            may_take: Allowance::unlimited(),
             refused: Mutex::new(None),
             swap_error: Mutex::new(None),
             failure: Mutex::new(None),

@@ -4,7 +4,6 @@ use super::Supervisor;
 use crate::census::Stage;
 use crate::own_group::{OwnGroup, Room, Strait};
 use pleat_types::PAGE_SIZE;
-use std::sync::atomic::Ordering;
 
 impl Supervisor<'_> {
     /// Has the group's limit follow what there is, and minds those who wait at it; `Some`: so much is to be taken for
@@ -42,11 +41,11 @@ impl Supervisor<'_> {
     /// How much may be taken away until the next look. Without a swap file what is taken stays, and it makes no difference.
     pub(super) fn limit_taking(&self, room: Option<Room>) {
         let room = room.filter(|_| self.swap_takes_more());
-        let pages = room.map_or(i64::MAX, |room| {
-            let pages = (room.until_end_bytes / PAGE_SIZE as u64) as i64;
+        let pages = room.map(|room| {
+            let pages = (room.for_taking_bytes / PAGE_SIZE as u64) as i64;
             pages - self.shared.engine().under_way_pages() as i64
         });
-        self.shared.may_take_pages.store(pages, Ordering::Relaxed);
+        self.shared.may_take.set(pages);
     }
 
     /// What is estimated between samples, bounded by what the kernel counts in the job's group and by what is used
