@@ -176,31 +176,39 @@ impl Space {
 
     /// Tries the faults put off once more.
     pub(super) fn retry_deferred(&mut self) -> Result<(), End> {
-        let faults = std::mem::take(&mut self.deferred);
+        let mut faults = std::mem::take(&mut self.deferred).into_iter();
         self.sleepers.is_gathering = faults.len() > 1;
-        for mut fault in faults {
-            let rests = fault.why == Later::Rest && self.link.rests();
-            if rests || self.is_being_read(fault.why) {
-                self.deferred.push(fault);
-                continue;
+        while let Some(fault) = faults.next() {
+            if let Err(end) = self.retry(fault) {
+                // Whoever waits for the others tells whose memory this is (`see_off`).
+                self.deferred.extend(faults);
+                return Err(end);
             }
-            if fault.why == Later::Rest {
-                let rested = self.age(&fault).as_micros() as u64;
-                self.shared.meters.rested_us.add(rested);
-                fault.since = self.now();
-            }
-            if fault.is_starving() {
-                self.shared.starving.fetch_sub(1, Ordering::AcqRel);
-                let waited = self.age(&fault);
-                fault.is_urgent |= waited > STARVED || (waited > LOOK_AFTER && self.is_stopped());
-            }
-            if fault.why == Later::Leaving && self.age(&fault) > OVERDUE {
-                self.revoke_if_stopped()?;
-            }
-            self.answer(fault)?;
         }
         self.wake_sleepers();
         Ok(())
+    }
+
+    fn retry(&mut self, mut fault: Fault) -> Result<(), End> {
+        let rests = fault.why == Later::Rest && self.link.rests();
+        if rests || self.is_being_read(fault.why) {
+            self.deferred.push(fault);
+            return Ok(());
+        }
+        if fault.why == Later::Rest {
+            let rested = self.age(&fault).as_micros() as u64;
+            self.shared.meters.rested_us.add(rested);
+            fault.since = self.now();
+        }
+        if fault.is_starving() {
+            self.shared.starving.fetch_sub(1, Ordering::AcqRel);
+            let waited = self.age(&fault);
+            fault.is_urgent |= waited > STARVED || (waited > LOOK_AFTER && self.is_stopped());
+        }
+        if fault.why == Later::Leaving && self.age(&fault) > OVERDUE {
+            self.revoke_if_stopped()?;
+        }
+        self.answer(fault)
     }
 
     /// Answers a fault, or puts it off.

@@ -95,8 +95,13 @@ impl Space {
         if self.link.why_unservable().is_none() {
             return;
         }
-        // Its fault was read, so there is no message of it any more, and it may be all that waits here.
-        self.recognise(self.answering as i32);
+        // Faults that were read are told no more, and those may be all that wait here. Whose fault was being answered may have ended
+        // since, of several threads.
+        let read = self.deferred.iter().chain(&self.faults);
+        let read = read.map(|fault| fault.thread);
+        for thread in std::iter::once(self.answering).chain(read) {
+            self.recognise(thread as i32);
+        }
         while !self.shared.is_over() && !self.link.uffd.is_dead() {
             if let Some(process) = lock(&self.link.process).as_ref() {
                 self.shared.machine.kill(process);

@@ -268,8 +268,12 @@ impl Program {
         }
         let is_last = with(|world| {
             let process = world.processes.get_mut(&self.pid).expect("it lives");
-            process.threads.remove(&self.thread);
-            process.threads.is_empty()
+            // The last one is there until its process ends.
+            let is_last = process.threads.len() == 1;
+            if !is_last {
+                process.threads.remove(&self.thread);
+            }
+            is_last
         });
         if is_last {
             self.be_left();
