@@ -4,10 +4,9 @@
 //! limited cgroup is exact at any moment. It is asked only where the limit is close to the budget:
 //! the group may hold others than the job, and what they use is taken off as it was at the start.
 
-use pleat_sys::job_group::{file_bytes, file_bytes_in, number};
+use pleat_sys::job_group::{file_bytes, file_bytes_in, number, read_text, STAT_MAX};
 use pleat_sys::limits;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 /// A limit up to this many times the budget, in eighths, is close.
 const CLOSE_EIGHTHS: u64 = 10;
@@ -105,8 +104,8 @@ impl Gauge {
 
     /// What the kernel says of the group's file pages; up to 2 s old.
     pub fn files(&self) -> Option<Files> {
-        let mut text = [0u8; 4096];
-        let stat = read(&self.limit.stat, &mut text)?;
+        let mut text = [0; STAT_MAX];
+        let stat = read_text(&self.limit.stat, &mut text)?;
         let value = |name: &str| {
             let mut lines = stat.lines().filter_map(|line| line.split_once(' '));
             lines.find(|(other, _)| *other == name)?.1.parse().ok()
@@ -127,9 +126,4 @@ impl Gauge {
         let usage = number(&self.limit.usage)?;
         Some(usage.saturating_sub(file_bytes(&self.limit.stat)?))
     }
-}
-
-fn read<'a>(file: &File, text: &'a mut [u8]) -> Option<&'a str> {
-    let len = file.read_at(text, 0).ok()?;
-    std::str::from_utf8(&text[..len]).ok()
 }

@@ -388,16 +388,21 @@ fn members(dir: &Path) -> Vec<i32> {
 
 /// The number that a file of one number holds now.
 pub fn number(file: &File) -> Option<u64> {
-    let mut text = [0u8; 32];
-    let len = file.read_at(&mut text, 0).ok()?;
-    std::str::from_utf8(&text[..len]).ok()?.trim().parse().ok()
+    read_text(file, &mut [0; 32])?.trim().parse().ok()
+}
+
+/// Room for what a `memory.stat` says, in bytes.
+pub const STAT_MAX: usize = 8192;
+
+/// What such a file says now, as far as there is room for it.
+pub fn read_text<'a>(file: &File, text: &'a mut [u8]) -> Option<&'a str> {
+    let len = file.read_at(text, 0).ok()?;
+    std::str::from_utf8(&text[..len]).ok()
 }
 
 /// File pages that the kernel can drop, by a `memory.stat`.
 pub fn file_bytes(stat: &File) -> Option<u64> {
-    let mut text = [0u8; 8192];
-    let len = stat.read_at(&mut text, 0).ok()?;
-    Some(file_bytes_in(std::str::from_utf8(&text[..len]).ok()?))
+    read_text(stat, &mut [0; STAT_MAX]).map(file_bytes_in)
 }
 
 /// v1 counts the group alone and, by names that begin with `total_`, with those below; v2 always with those below.

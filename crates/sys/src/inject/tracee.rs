@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 const STOP_MAX: Duration = Duration::from_millis(100);
 /// It is looked whether it is still there when it has not stopped for so long.
 const GONE_FROM: Duration = Duration::from_micros(500);
-/// It is looked for its next stop at least so often; where that takes long, every tenth of the time that it has taken, up to the second.
+/// It is looked for the next stop at least so often, and where that takes long less often: after each tenth of the time that it has taken, but not less
+/// often than the second of these says.
 const LOOK_PAUSE: Duration = Duration::from_millis(1);
 const LOOK_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Results of system calls that are to be done again: `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, `ERESTART_RESTARTBLOCK`.
@@ -320,7 +321,7 @@ impl Tracee {
 
 #[cfg(test)]
 mod tests {
-    use super::super::find_syscall;
+    use super::super::{can_trace, find_syscall};
     use super::*;
     use crate::signals;
     use std::process::Command;
@@ -348,8 +349,9 @@ mod tests {
         let mut command = Command::new("sh");
         let mut child = command.args(["-c", "while :; do :; done"]).spawn().unwrap();
         let pid = child.id() as i32;
-        if try_to_trace_elsewhere(pid).is_err() {
+        if can_trace(pid).is_err() {
             child.kill().unwrap();
+            child.wait().unwrap();
             return pleat_testing::skip("this process may not trace its children");
         }
         let is_over = AtomicBool::new(false);
@@ -376,11 +378,5 @@ mod tests {
         assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
         let times = asked.into_iter().filter(|asked| *asked.as_ref().unwrap());
         assert!(times.count() > ROUNDS / 10, "it must be stopped often");
-    }
-
-    fn try_to_trace_elsewhere(pid: i32) -> Result<(), TraceError> {
-        std::thread::spawn(move || try_to_trace(pid))
-            .join()
-            .unwrap()
     }
 }
