@@ -19,6 +19,7 @@
 #![deny(unsafe_code)]
 
 mod cgroup;
+mod cpu_group;
 mod job;
 mod machine;
 mod mounted;
@@ -36,6 +37,7 @@ mod tree;
 mod walk;
 
 pub use cgroup::Cgroup;
+pub use cpu_group::CpuGroup;
 pub use job::Job;
 pub use machine::{eventually, reaches_other_networks, Machine};
 pub use mounted::{Mounted, Mountpoint, SmallDisk};

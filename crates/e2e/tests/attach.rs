@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use pleat_e2e::{eventually, skip, Cgroup, Machine, Megabytes, Running};
+use pleat_e2e::{eventually, skip, Cgroup, CpuGroup, Machine, Megabytes, Running};
 
 const MIB: u64 = 1 << 20;
 /// What `waiters` has, and less than that.
@@ -347,6 +347,36 @@ fn a_shell_attaches_to_itself() {
     outcome.expect_success();
     let out = outcome.stdout_text();
     assert!(out.starts_with("filled\nok\n"), "{}", outcome.describe());
+}
+
+/// As in a container with a small limit of CPU time: whatever pleat waits for takes seconds.
+#[test]
+fn a_program_that_hardly_gets_a_cpu_is_left_as_it_was() {
+    const US_PER_S: u32 = 5000;
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(bare) = ready(&machine, "0") else {
+        return;
+    };
+    let before = (bare.threads(), bare.mappings());
+    let group = match CpuGroup::throttle(bare.pid(), US_PER_S) {
+        Ok(group) => group,
+        Err(why) => return skip(why),
+    };
+    let supervisor = attach(&machine, bare.pid());
+    expect_away(&machine, &supervisor);
+    detach(&machine, bare.pid());
+    let outcome = supervisor.wait();
+    outcome.expect_success();
+    assert!(
+        !outcome.stderr.contains("unmanaged"),
+        "{}",
+        outcome.describe()
+    );
+    assert_eq!((bare.threads(), bare.mappings()), before);
+    group.release();
+    bare.end();
 }
 
 #[test]

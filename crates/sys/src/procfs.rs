@@ -28,7 +28,7 @@ pub use process::{
     seccomp_filters, shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread,
     thread_called, CpuTimeReader, LastCpuReader, Limits, Status, ThreadTimes,
 };
-pub use state::{is_stopped, state, state_letter, status_of_first_but_one, State};
+pub use state::{is_stopped, state, state_letter, status_of_first_but_one, waits_for_cpu, State};
 
 use std::io;
 use std::str::FromStr;

@@ -10,7 +10,7 @@ use crate::census::Stage;
 use crate::job::Ending;
 use crate::reclaim;
 use crate::shared::{lock, Link};
-use pleat_sys::inject::{self, Image, Remains};
+use pleat_sys::inject::{self, Image, InjectError, Remains, TraceError};
 use pleat_sys::pidfd::has_ended;
 use pleat_sys::{limits, procfs};
 use std::collections::HashSet;
@@ -24,6 +24,9 @@ const NO_PROGRESS: Duration = Duration::from_secs(20);
 /// Where children are that have not said who they are is asked so often at most, and takes this part of the time, one in so many.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOK_SHARE: u32 = 20;
+/// A process that is left and does not get on, for want of a CPU or because it is stopped, is waited for so long until it is cleared up.
+const CLEARED_WITHIN: Duration = Duration::from_secs(30);
+const CLEAR_PAUSE: Duration = Duration::from_millis(20);
 
 /// Processes that are being left.
 pub(super) struct Leave {
@@ -31,7 +34,8 @@ pub(super) struct Leave {
     progress: (u64, Instant),
     /// Those that are left, and what is to be cleared up in them.
     left: Vec<Left>,
-    clearing: Option<JoinHandle<()>>,
+    /// Answers in which of them that could not be done.
+    clearing: Option<JoinHandle<Vec<i32>>>,
     /// It has been said for whom this process stays.
     is_told: bool,
 }
@@ -251,17 +255,28 @@ impl Supervisor<'_> {
     fn clear_up(&mut self) {
         let image = self.injections.image();
         let Some(leave) = &mut self.leave else { return };
-        if let Some(clearing) = &leave.clearing {
-            if clearing.is_finished() {
-                self.ending = Some(Ending::Left);
+        if let Some(clearing) = leave.clearing.take_if(|clearing| clearing.is_finished()) {
+            self.ending = Some(Ending::Left);
+            for pid in clearing.join().unwrap_or_default() {
+                self.warn(&format!(
+                    "{pid} keeps some hundred kilobytes of pleat's, unused: none of its threads could be made to unmap them"
+                ));
             }
             return;
         }
-        let remains: Vec<Remains> = leave.left.iter().filter_map(|left| left.remains).collect();
+        if leave.clearing.is_some() {
+            return;
+        }
+        let remains: Vec<(Remains, Arc<OwnedFd>)> = leave
+            .left
+            .iter()
+            .filter_map(|left| Some((left.remains?, left.pidfd.clone())))
+            .collect();
         let bell = self.shared.clone();
         let work = move || {
-            clear_all(&remains, image);
+            let kept = clear_all(&remains, image);
             bell.main_bell.ring();
+            kept
         };
         let thread = std::thread::Builder::new().name("pleat-inject".into());
         match thread.spawn(work) {
@@ -320,15 +335,28 @@ impl Supervisor<'_> {
     }
 }
 
-/// Where it fails the process keeps what it has.
-fn clear_all(remains: &[Remains], image: Option<Arc<Image>>) {
-    let Some(image) = image else { return };
-    for one in remains {
-        let (one, image) = (*one, image.clone());
+/// Where it fails the process keeps what it has: answers in which.
+fn clear_all(remains: &[(Remains, Arc<OwnedFd>)], image: Option<Arc<Image>>) -> Vec<i32> {
+    let Some(image) = image else {
+        return Vec::new();
+    };
+    let start = Instant::now();
+    let clear = |(one, pidfd): &(Remains, Arc<OwnedFd>)| loop {
+        let (remains, image) = (*one, image.clone());
         // What a thread of ours traces is let go when it ends.
-        let cleared = std::thread::spawn(move || {
-            let _ = inject::clear_up(&one, &image);
-        });
-        let _ = cleared.join();
-    }
+        let cleared = std::thread::spawn(move || inject::clear_up(&remains, &image)).join();
+        match cleared {
+            Ok(Err(InjectError::Trace(TraceError::Gone))) => return None,
+            // Its number is its own until its end has been seen here.
+            Ok(Err(InjectError::Trace(TraceError::Busy))) if start.elapsed() < CLEARED_WITHIN => {
+                if has_ended(pidfd) {
+                    return None;
+                }
+                std::thread::sleep(CLEAR_PAUSE);
+            }
+            Ok(Err(_)) => return Some(one.pid),
+            _ => return None,
+        }
+    };
+    remains.iter().filter_map(clear).collect()
 }

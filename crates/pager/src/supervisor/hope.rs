@@ -189,10 +189,11 @@ impl Supervisor<'_> {
         takes_more && lock(&self.shared.swap_error).is_none()
     }
 
-    /// Whether what cannot be folded has nearly all of the budget now.
+    /// Whether what cannot be folded has nearly all of the budget now. Not while a process gets its agent, which takes long where that has
+    /// no CPU: what it has can be folded soon.
     fn unfoldable_share_is_high(&self) -> bool {
         let budget = self.budget.bytes;
-        self.unfoldable_bytes >= budget - budget / LEFT_PART
+        self.unfoldable_bytes >= budget - budget / LEFT_PART && !self.injections.are_any_expected()
     }
 
     /// Whether much of what a process has could be compressed as segments are, if only that were asked for.

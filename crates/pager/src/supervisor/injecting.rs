@@ -25,8 +25,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// An agent that was put into a process says hello within this time.
+/// An agent that was put into a process says hello within this time; in which it has no CPU does not count, up to the second.
 const HEARD_WITHIN: Duration = Duration::from_secs(2);
+const HEARD_MAX: Duration = Duration::from_secs(60);
 /// Until it is tried again where no thread would stop, and where something else was in the way.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_secs(1);
@@ -39,8 +40,8 @@ const AT_ONCE: usize = 4;
 
 /// What came of putting an agent into a process.
 enum Outcome {
-    /// It runs; these are the control blocks of the process's threads.
-    Placed(ControlBlocks),
+    /// It runs, by this thread; these are the control blocks of the process's threads.
+    Placed(Option<i32>, ControlBlocks),
     /// It was there, and this is the conversation that it has offered.
     Found(Channel),
     /// There is none.
@@ -65,9 +66,38 @@ enum State {
     /// A thread of ours is at it.
     UnderWay,
     /// Its agent runs, and has not said hello; these are the control blocks of its threads.
-    Placed(Instant, ControlBlocks),
+    Placed(Silence, ControlBlocks),
     /// It is not tried again before.
     Failed(Instant),
+}
+
+/// An agent that has not said hello.
+#[derive(Clone, Copy)]
+struct Silence {
+    since: Instant,
+    /// When it was last seen to wait for a CPU.
+    starved: Instant,
+    /// Its thread, where that is known.
+    agent: Option<i32>,
+}
+
+impl Silence {
+    fn from(now: Instant, agent: Option<i32>) -> Silence {
+        Silence {
+            since: now,
+            starved: now,
+            agent,
+        }
+    }
+
+    /// Whether it has lasted too long. To be asked again and again.
+    fn is_over(&mut self, now: Instant) -> bool {
+        if self.agent.is_some_and(procfs::waits_for_cpu) {
+            self.starved = now;
+        }
+        let quiet = now.saturating_duration_since(self.starved);
+        quiet > HEARD_WITHIN || now.saturating_duration_since(self.since) > HEARD_MAX
+    }
 }
 
 /// One process without an agent.
@@ -158,6 +188,12 @@ impl Injections {
     pub(super) fn is_expected(&self, pid: i32) -> bool {
         let state = self.patients.get(&pid).map(|patient| &patient.state);
         matches!(state, Some(State::UnderWay | State::Placed(..)))
+    }
+
+    /// Whether any process is just getting an agent.
+    pub(super) fn are_any_expected(&self) -> bool {
+        let mut states = self.patients.values().map(|patient| &patient.state);
+        states.any(|state| matches!(state, State::UnderWay | State::Placed(..)))
     }
 
     /// Whether an agent was put into a process, and nobody is at it.
@@ -313,12 +349,14 @@ impl Supervisor<'_> {
                 Ok(Given::Heard(channel)) => return tell(Outcome::Found(channel)),
                 Err(error) => return tell(Outcome::Failed(error)),
             };
-            tell(Outcome::Placed(started.blocks));
+            tell(Outcome::Placed(started.agent, started.blocks));
             if !request.takes_offers || started.is_heard {
                 return;
             }
             // Nothing is traced any more. The main thread itself sees it if this comes to nothing.
-            match offer::wait_for((pid, &pidfd), started.given, HEARD_WITHIN) {
+            let mut silence = Silence::from(Instant::now(), started.agent);
+            let is_late = || silence.is_over(Instant::now());
+            match offer::wait_for((pid, &pidfd), started.given, is_late) {
                 Ok(Some(channel)) => tell(Outcome::Heard(channel)),
                 Ok(None) => {}
                 Err(error) => tell(Outcome::Unheard(error)),
@@ -340,10 +378,12 @@ impl Supervisor<'_> {
         let results = std::mem::take(&mut *lock(&self.injections.results));
         for (pid, outcome) in results {
             match outcome {
-                Outcome::Placed(blocks) => self.note_placed(pid, blocks, now),
+                Outcome::Placed(agent, blocks) => {
+                    self.note_placed(pid, blocks, Silence::from(now, agent), now);
+                }
                 Outcome::Found(channel) => {
                     if let Some(patient) = self.injections.patients.get_mut(&pid) {
-                        patient.state = State::Placed(now, Vec::new());
+                        patient.state = State::Placed(Silence::from(now, None), Vec::new());
                     }
                     self.take_up(channel);
                 }
@@ -360,9 +400,9 @@ impl Supervisor<'_> {
         let processes = &self.census.processes;
         self.injections.patients.retain(|pid, patient| {
             let process = processes.get(pid);
-            if let (Some(process), State::Placed(at, _)) = (process, &patient.state) {
+            if let (Some(process), State::Placed(silence, _)) = (process, &mut patient.state) {
                 let is_silent = matches!(process.stage, Stage::Silent);
-                if is_silent && now.saturating_duration_since(*at) > HEARD_WITHIN {
+                if is_silent && silence.is_over(now) {
                     unheard.push(*pid);
                 }
             }
@@ -374,7 +414,7 @@ impl Supervisor<'_> {
         }
     }
 
-    fn note_placed(&mut self, pid: i32, blocks: ControlBlocks, now: Instant) {
+    fn note_placed(&mut self, pid: i32, blocks: ControlBlocks, silence: Silence, now: Instant) {
         self.shared.meters.injected_agents.add(1);
         let process = self.census.processes.get(&pid);
         if let Some(Stage::Managed(link)) = process.map(|process| &process.stage) {
@@ -383,7 +423,7 @@ impl Supervisor<'_> {
             let blocks = blocks.into_iter().filter_map(|(_, block)| block);
             keeping::keep_by_agent(link, blocks.collect(), now);
         } else if let Some(patient) = self.injections.patients.get_mut(&pid) {
-            patient.state = State::Placed(now, blocks);
+            patient.state = State::Placed(silence, blocks);
         }
     }
 

@@ -5,7 +5,7 @@ use pleat_wire::injected::{Injected, AREA_LEN};
 use std::mem::size_of;
 use std::time::{Duration, Instant};
 
-/// An agent's thread that was told to end is gone within this time.
+/// An agent's thread that was told to end is waited for so long at a time.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 
 /// What an agent was in.
@@ -24,7 +24,8 @@ pub struct Remains {
 /// Unmaps them, by a thread of the process that is stopped for that moment. To be called on a thread that ends soon afterwards.
 ///
 /// # Errors
-/// It is not there any more, or no thread could be made to; then it stays, unused.
+/// It is not there any more, or no thread could be made to; then it stays, unused. Where that is busy it may be tried again, on another
+/// thread.
 pub fn clear_up(remains: &Remains, image: &Image) -> Result<(), InjectError> {
     let Remains { pid, thread, .. } = *remains;
     let start = Instant::now();

@@ -162,6 +162,8 @@ pub enum Given {
 /// An agent that was started.
 #[derive(Debug)]
 pub struct Started {
+    /// The agent's thread, unless it has ended.
+    pub agent: Option<i32>,
     /// Where its process's threads have what must stay in memory.
     pub blocks: ControlBlocks,
     /// Where its library shows what it offers.
@@ -249,12 +251,12 @@ pub fn inject(
         By::Copy(beside) => job.start_copy(beside, beacon),
     };
     let is_heard = match &started {
-        Ok((base, _)) => request.hold((pid, &pidfd), image.given_at(*base)),
+        Ok(fresh) => request.hold((pid, &pidfd), image.given_at(fresh.base)),
         Err(_) => false,
     };
     ahead.end();
     tracee.release()?;
-    let (base, word) = started?;
+    let Fresh { base, agent, word } = started?;
     let mut blocks: ControlBlocks = threads::of(pid)
         .into_iter()
         .map(|tid| (tid, threads::control_block(tid)))
@@ -262,6 +264,7 @@ pub fn inject(
     blocks.extend(word.map(|address| (tid, Some((address, size_of::<u64>() as u64)))));
     let given = image.given_at(base);
     Ok(Given::Started(Started {
+        agent: procfs::thread_called(pid, agent),
         blocks,
         given,
         is_heard,
@@ -322,6 +325,16 @@ fn find_syscall(pid: i32) -> Result<u64, InjectError> {
         Some(start + at as u64)
     };
     find().ok_or(InjectError::NoVdso)
+}
+
+/// What was just started.
+struct Fresh {
+    /// Where its library begins.
+    base: u64,
+    /// Its thread, as the process numbers it.
+    agent: i32,
+    /// What the kernel clears when the stopped thread ends, where a copy was started.
+    word: Option<u64>,
 }
 
 /// A process with a stopped thread.
@@ -390,8 +403,8 @@ impl Injection<'_> {
         State { stage, pid }.word()
     }
 
-    /// By the library that was loaded; answers as [`Injection::start_copy`].
-    fn start_loaded(&self, library: Library) -> Result<(u64, Option<u64>), InjectError> {
+    /// By the library that was loaded.
+    fn start_loaded(&self, library: Library) -> Result<Fresh, InjectError> {
         let base = library.base;
         let (placed, waits) = (self.state(Stage::Placed), self.state(Stage::Waits));
         self.start_in(AREA_LEN as u64, |area| {
@@ -406,17 +419,16 @@ impl Injection<'_> {
             if started.is_err() {
                 self.give(base, &given(waits))?;
             }
-            started.map(|()| (base, None))
+            started.map(|agent| Fresh {
+                base,
+                agent,
+                word: None,
+            })
         })
     }
 
-    /// By a copy; answers where that is, and what the kernel clears when the stopped thread ends. `beside`: the library that
-    /// was loaded, which is told that it is of no use.
-    fn start_copy(
-        &self,
-        beside: Option<Library>,
-        beacon: u64,
-    ) -> Result<(u64, Option<u64>), InjectError> {
+    /// By a copy. `beside`: the library that was loaded, which is told that it is of no use.
+    fn start_copy(&self, beside: Option<Library>, beacon: u64) -> Result<Fresh, InjectError> {
         let (image, request) = (self.image, self.request);
         if let Some(library) = beside {
             let given = Injected {
@@ -445,8 +457,8 @@ impl Injection<'_> {
             let arguments = [code, code_end - code, executable, 0, 0, 0];
             self.call("make code executable", libc::SYS_mprotect, arguments)?;
             let word = self.cleared_word(stack_top(area) - 8);
-            self.start_thread(base, area)?;
-            Ok((base, word))
+            let agent = self.start_thread(base, area)?;
+            Ok(Fresh { base, agent, word })
         })
     }
 
@@ -463,7 +475,8 @@ impl Injection<'_> {
         })
     }
 
-    fn start_thread(&self, base: u64, area: u64) -> Result<(), InjectError> {
+    /// Answers its number.
+    fn start_thread(&self, base: u64, area: u64) -> Result<i32, InjectError> {
         let flags = libc::CLONE_VM
             | libc::CLONE_FS
             | libc::CLONE_SIGHAND
@@ -473,7 +486,7 @@ impl Injection<'_> {
         let place = self.image.start_at(base);
         self.with_memory(|| {
             let started = self.tracee.call(place, libc::SYS_clone, arguments)?;
-            answer("start a thread", started).map(|_| ())
+            answer("start a thread", started).map(|number| number as i32)
         })
     }
 

@@ -13,7 +13,7 @@ use pleat_wire::injected::{Injected, Offer};
 use std::io;
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// `PIDFD_THREAD`: a descriptor that stands for a thread.
 const THREAD: libc::c_int = libc::O_EXCL;
@@ -34,16 +34,15 @@ pub(super) fn at(pid: i32, given: u64) -> Option<Offer> {
     Offer::of_word(u64::from_ne_bytes(word))
 }
 
-/// Waits for an agent's offer, and takes it. `None` where there is none in this time.
+/// Waits for an agent's offer, and takes it. `None` where there is none until `is_late`.
 ///
 /// # Errors
 /// The process has ended, or the offer cannot be taken.
 pub fn wait_for(
     (pid, pidfd): (i32, &OwnedFd),
     given: u64,
-    limit: Duration,
+    mut is_late: impl FnMut() -> bool,
 ) -> Result<Option<Channel>, InjectError> {
-    let start = Instant::now();
     let mut pause = PAUSE_MIN;
     loop {
         if let Some(offer) = at(pid, given) {
@@ -52,7 +51,7 @@ pub fn wait_for(
         if has_ended(pidfd) {
             return Err(TraceError::Gone.into());
         }
-        if start.elapsed() > limit {
+        if is_late() {
             return Ok(None);
         }
         std::thread::sleep(pause);

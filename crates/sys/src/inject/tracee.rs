@@ -20,12 +20,14 @@
 //!   done here.
 
 use super::memory;
-use crate::procfs::state_letter;
+use crate::procfs::{state_letter, waits_for_cpu};
 use std::io;
 use std::time::{Duration, Instant};
 
 /// How long a thread may take to stop: one that waits for a disk does not.
 const STOP_MAX: Duration = Duration::from_millis(100);
+/// And one that has no CPU, which it must have to stop.
+const STARVED_MAX: Duration = Duration::from_secs(3);
 /// It is looked whether it is still there when it has not stopped for so long.
 const GONE_FROM: Duration = Duration::from_micros(500);
 /// It is looked for the next stop at least so often, and where that takes long less often: after each tenth of the time that it has taken, but not less
@@ -202,9 +204,12 @@ impl Tracee {
     /// Waits for the stop by PTRACE_INTERRUPT. Signals that come before are the thread's.
     fn reach_first_stop(&self) -> Result<(), TraceError> {
         let start = Instant::now();
+        let is_late = || {
+            let elapsed = start.elapsed();
+            elapsed > STOP_MAX && (elapsed > STARVED_MAX || !waits_for_cpu(self.tid))
+        };
         loop {
-            let left = STOP_MAX.saturating_sub(start.elapsed());
-            match self.next_stop(Some(left))? {
+            match self.next_stop(is_late)? {
                 Stop::Interrupted => return Ok(()),
                 Stop::Job => return Err(self.give_up(TraceError::Busy)),
                 stop => self.resume(libc::PTRACE_CONT, stop)?,
@@ -216,7 +221,7 @@ impl Tracee {
     fn run(&self, how: u32, is_wanted: impl Fn(Stop) -> bool) -> Result<(), TraceError> {
         request(how, self.tid, 0, 0)?;
         loop {
-            match self.next_stop(None)? {
+            match self.next_stop(|| false)? {
                 stop if is_wanted(stop) => return Ok(()),
                 stop => self.resume(how, stop)?,
             }
@@ -233,7 +238,7 @@ impl Tracee {
     }
 
     /// Looks until it is stopped: ever less often, for most do it within microseconds.
-    fn next_stop(&self, limit: Option<Duration>) -> Result<Stop, TraceError> {
+    fn next_stop(&self, is_late: impl Fn() -> bool) -> Result<Stop, TraceError> {
         let start = Instant::now();
         let mut pause = Duration::from_micros(5);
         loop {
@@ -243,12 +248,11 @@ impl Tracee {
             if pause > GONE_FROM && has_ended(self.tid) {
                 return Err(TraceError::Gone);
             }
-            let elapsed = start.elapsed();
-            if limit.is_some_and(|limit| elapsed > limit) {
+            if is_late() {
                 return Err(TraceError::Busy);
             }
             std::thread::sleep(pause);
-            pause = (pause * 2).min((elapsed / 10).clamp(LOOK_PAUSE, LOOK_PAUSE_MAX));
+            pause = (pause * 2).min((start.elapsed() / 10).clamp(LOOK_PAUSE, LOOK_PAUSE_MAX));
         }
     }
 

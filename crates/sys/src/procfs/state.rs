@@ -34,6 +34,11 @@ pub fn state_letter(tid: Pid) -> Option<u8> {
     letter(&text).copied()
 }
 
+/// Whether a thread would get on if it had a CPU. In a group with a limit of CPU time it may be so for seconds, and on a busy machine.
+pub fn waits_for_cpu(tid: Pid) -> bool {
+    state(tid) == State::Running
+}
+
 /// Whether a thread, or a process's first one, is stopped by a signal or by who traces it.
 pub fn is_stopped(tid: Pid) -> bool {
     matches!(state_letter(tid), Some(b'T' | b't'))
