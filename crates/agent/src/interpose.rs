@@ -11,6 +11,7 @@
 //! cannot become writable. These four and `munmap` also because the file may be mapped again in its place
 //! (see `frozen`).
 
+use crate::raw::Errno;
 use crate::{area, exits, files, frozen, growth, guards, serve, start, symbols, threads};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -275,15 +276,47 @@ pub unsafe extern "C" fn mremap(
         _ => target as usize,
     };
     let arguments = [start as usize, old_len, new_len, flags as usize, target, 0];
-    let _inside = frozen::enter();
     // SAFETY: the caller's arguments.
-    match unsafe { crate::raw::call(Sysno::mremap, arguments) } {
-        Ok(address) => {
+    match unsafe { remap(arguments) } {
+        Ok((address, _inside)) => {
             files::note_moved(start as usize, address, old_len.max(new_len));
             address as *mut c_void
         }
         Err(errno) => fail(errno) as isize as *mut c_void,
     }
+}
+
+/// Moves a mapping; answers where it is, and is inside until that is noted.
+///
+/// The kernel refuses (EFAULT) to move two mappings as one. What the supervisor lists and then registers may be the part of a larger
+/// mapping by then, and is a mapping of its own until the supervisor has looked again: so it is asked to, and waited for.
+///
+/// # Safety
+/// As for mremap(2).
+unsafe fn remap(arguments: [usize; 6]) -> Result<(usize, frozen::Inside), Errno> {
+    const LOOKS: u32 = 3;
+    let [start, len, ..] = arguments;
+    let mut looks = 0;
+    loop {
+        let inside = frozen::enter();
+        // SAFETY: the caller's arguments.
+        match unsafe { crate::raw::call(Sysno::mremap, arguments) } {
+            Ok(address) => return Ok((address, inside)),
+            Err(libc::EFAULT) if looks < LOOKS && area::is_managed() && is_mapped(start, len) => {
+                drop(inside);
+                area::ring(area::Doorbell::Mapping);
+                looks += 1;
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Whether all of a range is mapped, by however many mappings.
+fn is_mapped(start: usize, len: usize) -> bool {
+    let arguments = [start, len, libc::MS_ASYNC as usize, 0, 0, 0];
+    // SAFETY: with MS_ASYNC msync(2) does nothing but look for holes.
+    unsafe { crate::raw::call(Sysno::msync, arguments) }.is_ok()
 }
 
 /// As the C library's.

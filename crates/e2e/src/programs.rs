@@ -23,10 +23,26 @@ impl Machine {
     /// The program that makes system calls on pages that are away, as [`Machine::torture`].
     pub fn calls(&self) -> Option<PathBuf> {
         static BUILT: OnceLock<PathBuf> = OnceLock::new();
+        self.compiled(&BUILT, "calls", &self.sources_of_calls())
+    }
+
+    /// The same linked statically, which loads no library.
+    pub fn static_calls(&self) -> Option<PathBuf> {
+        let output = target_dir().join("tmp").join("static_calls");
+        let mut command = Command::new("cc");
+        command
+            .args(["-O2", "-pthread", "-static", "-o"])
+            .arg(&output)
+            .args(self.sources_of_calls());
+        self.installed(&["cc"])
+            .then(|| built_once("static_calls".into(), output, command))?
+    }
+
+    fn sources_of_calls(&self) -> Vec<PathBuf> {
         let mut sources = c_files(&workspace().join("tests/programs/calls"));
         let shared = ["torture/region.c", "torture/support.c"];
         sources.extend(shared.map(|source| self.program(source)));
-        self.compiled(&BUILT, "calls", &sources)
+        sources
     }
 
     /// The processes that share memory, as [`Machine::torture`].

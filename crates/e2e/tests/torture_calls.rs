@@ -116,6 +116,21 @@ call_tests! {
     a_userfaultfd_of_the_program_keeps_working: "ownuffd",
 }
 
+/// What calls the kernel past the C library, and is registered while it changes its mappings.
+#[test]
+fn mappings_of_static_programs_change_while_they_are_registered() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(calls) = machine.static_calls() else {
+        return;
+    };
+    for test in ["storm", "mrstorm", "protstorm", "mremap", "dontunmap"] {
+        let job = machine.job(&calls).arg(test).timeout(60);
+        job.budget(BUDGET).hard_limit().run().expect_passed(test);
+    }
+}
+
 #[test]
 fn every_tester_is_run_here() {
     let Some(machine) = Machine::ready() else {

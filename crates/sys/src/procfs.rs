@@ -11,6 +11,7 @@ mod maps;
 mod memory;
 mod pagemap;
 mod process;
+mod query;
 mod state;
 
 pub use content::Content;
@@ -28,6 +29,7 @@ pub use process::{
     seccomp_filters, shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread,
     thread_called, CpuTimeReader, LastCpuReader, Limits, Status, ThreadTimes,
 };
+pub use query::mapping_at;
 pub use state::{is_stopped, state, state_letter, status_of_first_but_one, waits_for_cpu, State};
 
 use std::io;

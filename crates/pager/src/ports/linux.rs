@@ -275,6 +275,10 @@ impl Machine for Linux {
         procfs::maps(pid)
     }
 
+    fn mapping_at(&self, pid: i32, address: u64) -> Option<(u64, u64)> {
+        procfs::mapping_at(pid, address)
+    }
+
     fn present_anon_runs(&self, pid: i32, start: u64, end: u64) -> io::Result<Runs> {
         procfs::present_anon_runs(pid, start, end)
     }

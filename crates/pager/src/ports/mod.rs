@@ -249,6 +249,12 @@ pub trait Machine: Sharing {
     /// It is gone, or may not be looked at; so for all that follow.
     fn maps(&self, pid: i32) -> io::Result<Vec<Mapping>>;
 
+    /// Where the mapping begins and ends that an address is in, by a question that takes microseconds. `None`: there is none, or the kernel
+    /// cannot be asked.
+    fn mapping_at(&self, _pid: i32, _address: u64) -> Option<(u64, u64)> {
+        None
+    }
+
     /// Private anonymous pages of a range that are in memory.
     ///
     /// # Errors

@@ -25,12 +25,21 @@ const STACK_KEPT: u64 = 256 << 10;
 const ADDRESSES_END: u64 = 1 << 47;
 
 /// A mapping, or a part of one, that is to be managed and is not yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 struct Fresh {
     start: u64,
     end: u64,
     /// What is there already from here on is not to be taken.
     adopted_end: u64,
+    /// The mapping.
+    whole: (u64, u64),
+}
+
+impl Fresh {
+    /// It stays this when it is registered, and a mapping of its own if it was none.
+    fn part(&self) -> (u64, u64) {
+        (self.start, self.end)
+    }
 }
 
 impl Space {
@@ -56,6 +65,7 @@ impl Space {
             start,
             end,
             adopted_end,
+            ..
         } in self.register_fresh(pid)
         {
             // Where a part was registered before, all of it may have been (mremap makes mappings longer). What was
@@ -130,6 +140,10 @@ impl Space {
     /// just shrunk a little grew by all of its memory unseen: nothing of that could be taken, and the rest
     /// had next to no memory.) So the list is read again: a mapping that is still there, whole, is registered, because
     /// the kernel never makes one mapping of two of which one is registered.
+    ///
+    /// What was listed may be a part of a larger mapping by then, too, of which the kernel makes two: until the list is read again the program
+    /// cannot move it (mremap(2) fails with EFAULT; see `remap` in the agent's `interpose`). So each is looked at just before, where the kernel
+    /// can be asked, and what has changed is left to the next list: that leaves microseconds of the time for thousands of mappings.
     fn register_fresh(&mut self, pid: i32) -> Vec<Fresh> {
         let mut registered = Vec::new();
         let mut listed = self.fresh(pid);
@@ -137,14 +151,29 @@ impl Space {
             if listed.is_empty() {
                 break;
             }
+            let is_another = |one: &Fresh| {
+                let now = self.shared.machine.mapping_at(pid, one.start);
+                now.is_some_and(|now| now != one.whole)
+            };
             // Refused: unmapped meanwhile, or of a kind that cannot be managed. It stays as it is.
             let register = |one: &Fresh| self.link.uffd.register(one.start, one.end - one.start);
-            listed.retain(|one| register(one).is_ok());
+            let mut changed = Vec::new();
+            listed.retain(|one| match is_another(one) {
+                true => {
+                    changed.push(*one);
+                    false
+                }
+                false => register(one).is_ok(),
+            });
             let now = self.fresh(pid);
             // In order of address, as the kernel lists them; there may be thousands.
-            let is_same = |one: &Fresh| now.binary_search(one).is_ok();
-            let (same, changed): (Vec<_>, Vec<_>) = listed.into_iter().partition(is_same);
-            registered.extend(same);
+            let is_same = |one: &Fresh| now.binary_search_by_key(&one.part(), Fresh::part).is_ok();
+            for one in listed {
+                match is_same(&one) {
+                    true => registered.push(one),
+                    false => changed.push(one),
+                }
+            }
             // What has changed, as it is now.
             let is_changed = |one: &Fresh| {
                 let mut changed = changed.iter();
@@ -169,6 +198,7 @@ impl Space {
                 start,
                 end,
                 adopted_end: end - kept.min(end - start),
+                whole: (one.start, one.end),
             })
         });
         parts.collect()
