@@ -12,7 +12,7 @@ continues, fills the disk or has it fail. Then it counts
     silent      jobs that ended otherwise than their program would have, and nothing was said
     lost        jobs that did not come to their end though nothing was taken from them, or did not end at all
 
-All are to be 0; the exit status says whether they are. One more is told and is no failure (docs/architecture.md, "Death"):
+All are to be 0; the exit status says whether they are. One more is told and is no failure (docs/death.md, "What is not covered"):
 
     unmet       survivors that pleat had not met yet, supervisor and keeper killed by one stroke, without a memory cgroup
                 of the job's own. They miss no memory, and nobody is left who could say anything
