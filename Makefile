@@ -41,7 +41,11 @@ uninstall:
 demo: build
 	demo/demo.sh $(RELEASE)/pleat
 
-test: lint unit fuzz e2e chaos-short soak-short
+# One after the other, and how long each took.
+test:
+	@for part in lint unit fuzz e2e chaos-short soak-short; do \
+	  begun=$$(date +%s); $(MAKE) --no-print-directory $$part || exit; echo "make $$part: $$(($$(date +%s) - begun)) s"; \
+	done
 
 lint: tools
 	$(CARGO) fmt --all --check
@@ -55,8 +59,8 @@ unit: tools
 # Random input for every decoder, and random histories for everything that keeps pages: the same tests
 # as above with many more cases, then the fuzz targets of the codecs, guided by coverage. Bounded: about
 # nine minutes on two CPUs, with building.
-FUZZ_CASES ?= 3000
-FUZZ_SECONDS ?= 20
+FUZZ_CASES ?= 1000
+FUZZ_SECONDS ?= 10
 fuzz: tools fuzz-tools
 	PROPTEST_CASES=$(FUZZ_CASES) tests/counted "unit, more cases" $(CARGO) test --release -p pleat-codec -p pleat-store -p pleat-backing -p pleat-engine -p pleat-trace
 	CARGO="$(CARGO)" CC="$(CC)" fuzz/run $(FUZZ_SECONDS)

@@ -215,6 +215,7 @@ fn a_file_that_has_become_shorter_is_told() {
 /// The job ends after half a minute with a message, and pleat with it. No transfer has an answer any more: the first of them is
 /// told, which is a write or a read.
 #[test]
+#[ignore = "half a minute; reads_that_are_never_answered_are_told is its twin"]
 fn transfers_that_are_never_answered_are_told() {
     stuck("stuck", 20, &["writing", "reading"]);
 }

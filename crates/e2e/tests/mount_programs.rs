@@ -35,8 +35,8 @@ fn fsx_finds_no_difference() {
     let Some(machine) = Machine::ready_for_mounts() else {
         return;
     };
-    for seed in 1..=3 {
-        fsx(&machine, seed, &["--ops", "4000"]).expect_success();
+    for seed in 1..=2 {
+        fsx(&machine, seed, &["--ops", "3000"]).expect_success();
     }
 }
 
@@ -99,9 +99,9 @@ fn fio_verifies_what_it_wrote_at_random() {
     mount.end();
 }
 
-/// Forty C files that call each other, a header, a Makefile.
+/// C files that call each other, a header, a Makefile.
 fn plant_project(dir: &Path) {
-    const FILES: u32 = 40;
+    const FILES: u32 = 24;
     let write = |name: &str, text: String| fs::write(dir.join(name), text).expect("writable");
     fs::create_dir_all(dir).expect("writable");
     let declarations = (0..FILES).map(|n| format!("unsigned step_{n}(unsigned);\n"));

@@ -12,7 +12,7 @@ fn walks_with(pleat_args: &[&str]) {
     };
     let job = machine
         .job(torture)
-        .args(["walk", "64", "3", "compressible"]);
+        .args(["walk", "64", "2", "compressible"]);
     let outcome = job
         .budget(Megabytes(44))
         .pleat_args(pleat_args)

@@ -22,15 +22,14 @@ fn folded_to(budget: Megabytes, job: Job<'_>) -> Outcome {
     folded
 }
 
-#[test]
-fn sort_of_a_200_mb_file() {
+fn sort_of_a_file(megabytes: u64) {
     let Some(machine) = Machine::ready() else {
         return;
     };
     if !machine.installed(&["sort", "python3"]) {
         return;
     }
-    let lines = machine.generate("gen_lines.py", 200, "lines");
+    let lines = machine.generate("gen_lines.py", megabytes, "lines");
     let sort = machine
         .job("sort")
         .args(["--parallel=2", "-S", "1G"])
@@ -39,7 +38,17 @@ fn sort_of_a_200_mb_file() {
 }
 
 #[test]
-fn python_builds_and_queries_a_400_mb_index() {
+fn sort_of_an_80_mb_file() {
+    sort_of_a_file(80);
+}
+
+#[test]
+#[ignore = "half a minute; sort_of_an_80_mb_file is its small twin"]
+fn sort_of_a_200_mb_file() {
+    sort_of_a_file(200);
+}
+
+fn python_builds_and_queries_an_index(entries: u64, queries: u64) {
     let Some(machine) = Machine::ready() else {
         return;
     };
@@ -47,18 +56,29 @@ fn python_builds_and_queries_a_400_mb_index() {
         return;
     }
     let index = machine.job("python3").arg(machine.program("pyindex.py"));
-    same_output_at(50, index.args(["140000", "15000"]).timeout(420));
+    let index = index.args([entries.to_string(), queries.to_string()]);
+    same_output_at(50, index.timeout(420));
 }
 
 #[test]
-fn sqlite_updates_a_200_mb_database_in_memory() {
+fn python_builds_and_queries_a_120_mb_index() {
+    python_builds_and_queries_an_index(40_000, 4_000);
+}
+
+#[test]
+#[ignore = "minutes; python_builds_and_queries_a_120_mb_index is its small twin"]
+fn python_builds_and_queries_a_400_mb_index() {
+    python_builds_and_queries_an_index(140_000, 15_000);
+}
+
+fn sqlite_updates_a_database_in_memory(rows: u64) {
     let Some(machine) = Machine::ready() else {
         return;
     };
     if !machine.installed(&["sqlite3", "python3"]) {
         return;
     }
-    let script = machine.generate("sqlite_mem.py", 560_000, "script.sql");
+    let script = machine.generate("sqlite_mem.py", rows, "script.sql");
     let (natural, _) = same_output_at(
         50,
         machine
@@ -72,6 +92,17 @@ fn sqlite_updates_a_200_mb_database_in_memory() {
         "{}",
         natural.stdout_text()
     );
+}
+
+#[test]
+fn sqlite_updates_a_70_mb_database_in_memory() {
+    sqlite_updates_a_database_in_memory(200_000);
+}
+
+#[test]
+#[ignore = "minutes; sqlite_updates_a_70_mb_database_in_memory is its small twin"]
+fn sqlite_updates_a_200_mb_database_in_memory() {
+    sqlite_updates_a_database_in_memory(560_000);
 }
 
 /// `gcc -O2 -c` of a generated file; the object file is a function of the source alone.

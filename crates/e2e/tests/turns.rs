@@ -21,7 +21,7 @@ fn run(how: &str, pleat_args: &[&str]) -> Option<Outcome> {
     }
     let processes = cpus + 2;
     let job = machine.job(program).arg(processes.to_string());
-    let job = job.arg(EACH_MB.to_string()).args(["3", "60000", how]);
+    let job = job.arg(EACH_MB.to_string()).args(["2", "60000", how]);
     let budget = Megabytes((processes * EACH_HAS_MB) as u64);
     let job = job.pleat_args(pleat_args).budget(budget).hard_limit();
     let outcome = job.timeout(240).run();

@@ -40,7 +40,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Smaller ones are left alone: there are many, and they hold little.
 const SIZE_MIN: u64 = 1 << 20;
@@ -82,6 +82,8 @@ pub struct Segment {
     users: Mutex<Vec<Weak<Link>>>,
     /// What is known of their processes, for the thread that takes pages.
     known: Mutex<HashMap<SpaceId, locks::Known>>,
+    /// The last look at their robust locks, and when it began.
+    last_look: Mutex<Option<(Instant, locks::Looked)>>,
     /// Pages that are removed and not away yet.
     closing: Mutex<Vec<PageNo>>,
     /// Somebody was to fill a page while another had it alone.
@@ -334,6 +336,7 @@ impl Segments {
             state: RwLock::new(State::Gathering),
             users: Mutex::default(),
             known: Mutex::default(),
+            last_look: Mutex::default(),
             closing: Mutex::default(),
             is_missed: AtomicBool::new(false),
             is_given_up: AtomicBool::new(false),

@@ -193,12 +193,12 @@ impl Lanes for Avx2 {
     #[inline(always)]
     fn expand(mask: Mask, from: &[u64; LANES]) -> Self {
         let mut at = 0;
-        let lanes = std::array::from_fn(|i| {
+        let mut lanes = [0; LANES];
+        for (i, lane) in lanes.iter_mut().enumerate() {
             let has = mask >> i & 1;
-            let lane = from[at & 7] & u64::from(has).wrapping_neg();
+            *lane = from[at & 7] & u64::from(has).wrapping_neg();
             at += usize::from(has);
-            lane
-        });
+        }
         Self::gather(lanes)
     }
 
@@ -219,13 +219,14 @@ impl Lanes for Avx2 {
         let mut padded = [0; 8 * LANES + 8];
         padded[..8 * LANES].copy_from_slice(from);
         let mut at = 0;
-        let lanes = std::array::from_fn(|i| {
+        let mut lanes = [0; LANES];
+        for (i, lane) in lanes.iter_mut().enumerate() {
             let mask = (mask >> (8 * i)) as Mask;
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&padded[at..at + 8]);
             at += mask.count_ones() as usize;
-            Bmi2::expand_word(mask, u64::from_le_bytes(bytes))
-        });
+            *lane = Bmi2::expand_word(mask, u64::from_le_bytes(bytes));
+        }
         Self::gather(lanes)
     }
 }

@@ -3,7 +3,7 @@
 use pleat_types::Page;
 
 use super::bits::Bits;
-use super::lanes::{slot_bytes, unpack_nibbles, unpack_slots, Lanes, LANES};
+use super::lanes::{slot_bytes, unpack_nibbles, unpack_slots, Lanes, Mask, LANES};
 use super::patterns::{self, Patterns, GROUPS};
 use super::words::*;
 use crate::bytes::window;
@@ -99,11 +99,12 @@ fn halves<V: Lanes>(parts: &mut Unparts, mut at: usize, count: usize) -> usize {
         let valid = lanes_before(count, group);
         let codes = window(&mut parts.rest_codes, group * LANES);
         let code = V::from_bytes(u64::from_le_bytes(*codes));
-        let bit = |at: u64| code.any(V::splat(at)) & valid;
         let ascii = !code.any(ones) & valid;
-        let (low, high) = (bit(1), bit(2));
+        let low = code.any(V::splat(1)) & valid;
+        let high = code.any(V::splat(2)) & valid;
         let low = Tags::new(low & !high, high & !low, low & high);
-        let (first, second) = (bit(4), bit(8));
+        let first = code.any(V::splat(4)) & valid;
+        let second = code.any(V::splat(8)) & valid;
         let high = Tags::new(first & !second, second & !first, first & second);
         let mask = low.bytes::<V>() | high.bytes::<V>() << 4 | bytes_of::<V>(ascii, 0x7F);
         let items = V::expand_bytes(mask, window(&mut *parts.input, at));
@@ -174,18 +175,25 @@ fn half<V: Lanes>(dictionary: &mut Dictionary, item: V, tags: Tags) -> V {
     V::gather(resolve(dictionary, slots, keep, set))
 }
 
+/// The lanes with this word. (Not a closure: one that is not inlined is compiled for any CPU, and every instruction of the lanes' is a call
+/// there.)
+#[inline(always)]
+fn lanes_that_are<V: Lanes>(lanes: V, word: u64) -> Mask {
+    !lanes.xor(V::splat(word)).any(V::splat(ONES))
+}
+
 /// Stage 2: the words that are no repeats; where its bytes end.
 #[inline(always)]
 fn numbers<V: Lanes>(parts: &mut Unparts, mut at: usize, count: usize) -> usize {
-    let ones = V::splat(ONES);
     let mut rests = 0;
     for group in 0..count.div_ceil(LANES) {
         let valid = lanes_before(count, group);
         let codes = window(&mut parts.codes, group * LANES);
         let code = V::from_bytes(u64::from_le_bytes(*codes));
-        let is = |what| !code.xor(V::splat(what)).any(ones) & valid;
-        let (one, two, three) = (is(CODE_U8), is(CODE_U16), is(CODE_U24));
-        let rest = is(CODE_REST);
+        let one = lanes_that_are(code, CODE_U8) & valid;
+        let two = lanes_that_are(code, CODE_U16) & valid;
+        let three = lanes_that_are(code, CODE_U24) & valid;
+        let rest = lanes_that_are(code, CODE_REST) & valid;
         let mask = number_bytes::<V>(one, two, three);
         let item = V::expand_bytes(mask, window(&mut *parts.input, at));
         at += mask.count_ones() as usize;

@@ -197,6 +197,12 @@ fn words_of(page: &Page, group: usize) -> [u64; LANES] {
     })
 }
 
+/// The lanes with a word that takes more bits than so many.
+#[inline(always)]
+fn lanes_over<V: Lanes>(lanes: V, bits: u32) -> Mask {
+    lanes.any(V::splat(ONES << bits))
+}
+
 /// Stage 2.
 #[inline(always)]
 fn numbers<V: Lanes>(parts: &mut Parts, lengths: &mut Lengths) {
@@ -204,9 +210,10 @@ fn numbers<V: Lanes>(parts: &mut Parts, lengths: &mut Lengths) {
     for group in 0..lengths.others.div_ceil(LANES) {
         let valid = lanes_before(lengths.others, group);
         let x = V::load(window(&mut parts.others, group * LANES));
-        let over = |bits| x.any(V::splat(ONES << bits)) & valid;
-        let (over8, over16, rest) = (over(8), over(16), over(24));
-        let over11 = over(3) & x.shr::<2>().xor(V::splat(2)).any(V::splat(ONES));
+        let over8 = lanes_over(x, 8) & valid;
+        let over16 = lanes_over(x, 16) & valid;
+        let rest = lanes_over(x, 24) & valid;
+        let over11 = lanes_over(x, 3) & valid & x.shr::<2>().xor(V::splat(2)).any(V::splat(ONES));
         let code = x
             .or_else(over11, V::splat(CODE_U8))
             .or_else(over8, V::splat(CODE_U16))
@@ -292,10 +299,14 @@ fn half<V: Lanes>(dictionary: &mut Dictionary, y: V, valid: Mask) -> Half<V> {
     }
 }
 
+#[inline(always)]
+fn and<V: Lanes>(x: V, mask: u64) -> V {
+    x.and(V::splat(mask))
+}
+
 /// Eight 7-bit characters side by side in 56 bits.
 #[inline(always)]
 fn pack_ascii<V: Lanes>(x: V) -> V {
-    let and = |v: V, mask| v.and(V::splat(mask));
     let x = and(x, 0x007F_007F_007F_007F).or(and(x, 0x7F00_7F00_7F00_7F00).shr::<1>());
     let x = and(x, 0x0000_3FFF_0000_3FFF).or(and(x, 0x3FFF_0000_3FFF_0000).shr::<2>());
     and(x, 0x0FFF_FFFF).or(and(x, 0x0FFF_FFFF_0000_0000).shr::<4>())
@@ -304,7 +315,6 @@ fn pack_ascii<V: Lanes>(x: V) -> V {
 /// The reverse of [`pack_ascii`].
 #[inline(always)]
 pub fn unpack_ascii<V: Lanes>(x: V) -> V {
-    let and = |v: V, mask| v.and(V::splat(mask));
     let x = and(x, 0x0FFF_FFFF).or(and(x.shl::<4>(), 0x0FFF_FFFF_0000_0000));
     let x = and(x, 0x0000_3FFF_0000_3FFF).or(and(x.shl::<2>(), 0x3FFF_0000_3FFF_0000));
     and(x, 0x007F_007F_007F_007F).or(and(x.shl::<1>(), 0x7F00_7F00_7F00_7F00))

@@ -23,6 +23,10 @@ use std::time::Duration;
 /// How long a page is waited for that somebody has pinned just as it was removed. A direct read takes milliseconds.
 const PIN_WAIT: Duration = Duration::from_secs(5);
 
+/// A look at robust locks that began so long ago at most is the first of the next take as well. While memory is short, takes follow each other
+/// more closely than that, and to look at all threads is a large part of what they cost.
+const LOOK_KEPT: Duration = Duration::from_millis(1);
+
 /// How long nothing is taken where it cannot be told whether a robust lock lies there.
 const UNSURE_PAUSE: Duration = Duration::from_millis(1);
 
@@ -68,7 +72,7 @@ impl Segments {
 
     /// Takes pages of one segment, in ascending order.
     fn take_some(&self, shared: &Shared, taker: &mut TakeOut, segment: &Segment, pages: &[PageNo]) {
-        let looked = segment.look_for_locks(shared);
+        let looked = segment.first_look(shared);
         if looked.is_unsure() {
             self.refuse(shared, pages, Refusal::Busy);
             // Asked again at once they would be just as unsure.
@@ -157,6 +161,7 @@ impl Segments {
         bytes: &[u8],
         before: &Looked,
     ) {
+        let begun = shared.machine.now();
         let after = segment.look_for_locks(shared);
         let ended = after.ended_since(before, &*shared.machine);
         let (mut jobs, mut back) = (Vec::new(), Vec::new());
@@ -201,6 +206,21 @@ impl Segments {
             }
             shared.meters.segment_put_back_pages.add(back.len() as u64);
             self.refuse(shared, &back, Refusal::Busy);
+        }
+        *lock(&segment.last_look) = Some((begun, after));
+    }
+}
+
+impl Segment {
+    /// Which pages have robust locks before any is removed: by the last take's second look, if that is fresh.
+    fn first_look(&self, shared: &Shared) -> Looked {
+        let kept = lock(&self.last_look).take();
+        let is_fresh = |(begun, looked): &(_, Looked)| {
+            shared.machine.since(*begun) < LOOK_KEPT && !looked.is_unsure()
+        };
+        match kept.filter(is_fresh) {
+            Some((_, looked)) => looked,
+            None => self.look_for_locks(shared),
         }
     }
 }
