@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use pleat_e2e::{eventually, is_alive, signal, Machine, Megabytes};
+use pleat_e2e::{eventually, is_alive, signal, skip, Machine, Megabytes};
 
 const PLENTY: Megabytes = Megabytes(300);
 
@@ -246,4 +246,29 @@ fn the_program_has_the_terminal() {
         "{}",
         outcome.stdout_text()
     );
+}
+
+/// Code that is compiled for CPUs with vector instructions has them in line. (In what such code hands to other functions, as a closure, each is a
+/// call; the codec took twice as long then on CPUs without AVX-512.)
+#[test]
+fn no_vector_instruction_of_the_codec_is_a_call() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let program = fs::read(machine.pleat()).expect("pleat was built");
+    let has = |name: &str| {
+        let name = name.as_bytes();
+        program.windows(name.len()).any(|some| some == name)
+    };
+    if !has("pleat_codec") {
+        return skip("this pleat has no table of symbols");
+    }
+    for called in [
+        "core_arch3x863avx",
+        "core_arch3x864avx2",
+        "core_arch3x868avx512",
+        "core_arch6x86_644bmi2",
+    ] {
+        assert!(!has(called), "{called} is called");
+    }
 }

@@ -6,6 +6,41 @@ use std::arch::x86_64::*;
 use super::bits::{Bits, Bmi2};
 use super::lanes::{Lanes, Mask, LANES};
 
+/// For each choice of four words, as the permutation of eight halves that has them: side by side, in front; and from there to their places.
+const TOGETHER: [[u32; 8]; 16] = orders(true);
+const APART: [[u32; 8]; 16] = orders(false);
+
+const fn orders(is_together: bool) -> [[u32; 8]; 16] {
+    let mut orders = [[0; 8]; 16];
+    let mut choice = 0;
+    while choice < orders.len() {
+        let (mut word, mut chosen) = (0, 0);
+        while word < 4 {
+            if choice >> word & 1 == 1 {
+                let (to, from) = if is_together {
+                    (chosen, word)
+                } else {
+                    (word, chosen)
+                };
+                orders[choice][2 * to] = 2 * from as u32;
+                orders[choice][2 * to + 1] = 2 * from as u32 + 1;
+                chosen += 1;
+            }
+            word += 1;
+        }
+        choice += 1;
+    }
+    orders
+}
+
+/// # Safety
+/// The CPU has AVX2.
+#[inline(always)]
+unsafe fn order(order: &[u32; 8]) -> __m256i {
+    // SAFETY: the caller's, and the load is of the array's size.
+    unsafe { _mm256_loadu_si256(order.as_ptr().cast()) }
+}
+
 /// Two 256-bit registers. Values exist only inside `words.rs` functions compiled for AVX2, which
 /// `mod.rs` calls only where the CPU has it.
 #[derive(Clone, Copy)]
@@ -183,47 +218,53 @@ impl Lanes for Avx2 {
 
     #[inline(always)]
     fn compress(self, mask: Mask, to: &mut [u64; LANES]) {
-        let mut at = 0;
-        for (i, lane) in self.to_array().into_iter().enumerate() {
-            to[at & 7] = lane;
-            at += usize::from(mask >> i & 1);
+        let (low, high) = (usize::from(mask & 15), usize::from(mask >> 4));
+        let to: *mut u64 = to.as_mut_ptr();
+        // SAFETY: above; four words at most are before the second half, which is stored as a whole as well.
+        unsafe {
+            let low_first = _mm256_permutevar8x32_epi32(self.0, order(&TOGETHER[low]));
+            let high_first = _mm256_permutevar8x32_epi32(self.1, order(&TOGETHER[high]));
+            _mm256_storeu_si256(to.cast(), low_first);
+            _mm256_storeu_si256(to.add(low.count_ones() as usize).cast(), high_first);
         }
     }
 
     #[inline(always)]
     fn expand(mask: Mask, from: &[u64; LANES]) -> Self {
-        let mut at = 0;
-        let mut lanes = [0; LANES];
-        for (i, lane) in lanes.iter_mut().enumerate() {
-            let has = mask >> i & 1;
-            *lane = from[at & 7] & u64::from(has).wrapping_neg();
-            at += usize::from(has);
-        }
-        Self::gather(lanes)
+        let (low, high) = (usize::from(mask & 15), usize::from(mask >> 4));
+        let from: *const u64 = from.as_ptr();
+        // SAFETY: above; four words at most are before those of the second half.
+        let spread = unsafe {
+            let low_ones = _mm256_loadu_si256(from.cast());
+            let high_ones = _mm256_loadu_si256(from.add(low.count_ones() as usize).cast());
+            Avx2(
+                _mm256_permutevar8x32_epi32(low_ones, order(&APART[low])),
+                _mm256_permutevar8x32_epi32(high_ones, order(&APART[high])),
+            )
+        };
+        Self::splat(0).or_else(mask, spread)
     }
 
     #[inline(always)]
     fn compress_bytes(self, mask: u64, to: &mut [u8; 8 * LANES]) {
-        let mut padded = [0; 8 * LANES + 8];
+        // Eight bytes at a time, of which the next overwrite those that are too many. The last ones begin at 56 at most.
         let mut at = 0;
         for (i, lane) in self.to_array().into_iter().enumerate() {
             let mask = (mask >> (8 * i)) as Mask;
-            padded[at..at + 8].copy_from_slice(&Bmi2::compress_word(lane, mask).to_le_bytes());
+            to[at..at + 8].copy_from_slice(&Bmi2::compress_word(lane, mask).to_le_bytes());
             at += mask.count_ones() as usize;
         }
-        to.copy_from_slice(&padded[..8 * LANES]);
     }
 
     #[inline(always)]
     fn expand_bytes(mask: u64, from: &[u8; 8 * LANES]) -> Self {
-        let mut padded = [0; 8 * LANES + 8];
-        padded[..8 * LANES].copy_from_slice(from);
         let mut at = 0;
         let mut lanes = [0; LANES];
         for (i, lane) in lanes.iter_mut().enumerate() {
             let mask = (mask >> (8 * i)) as Mask;
             let mut bytes = [0; 8];
-            bytes.copy_from_slice(&padded[at..at + 8]);
+            // They begin at 56 at most.
+            bytes.copy_from_slice(&from[at..at + 8]);
             at += mask.count_ones() as usize;
             *lane = Bmi2::expand_word(mask, u64::from_le_bytes(bytes));
         }
