@@ -80,6 +80,8 @@ pub trait Steps: Send {
 /// Takes pages out, at most [`PAGES_MAX`] at a time.
 pub struct TakeOut {
     steps: Box<dyn Steps>,
+    /// See [`TakeOut::buffer`].
+    kept: Vec<u8>,
 }
 
 /// The steps as Linux has them.
@@ -209,7 +211,23 @@ impl TakeOut {
     /// The same, by these steps.
     #[must_use]
     pub fn by(steps: Box<dyn Steps>) -> TakeOut {
-        TakeOut { steps }
+        TakeOut {
+            steps,
+            kept: Vec::new(),
+        }
+    }
+
+    /// Room for the bytes of so many pages; what it holds is anything. Given back by [`TakeOut::keep`] it is the next take's, which needs no fresh
+    /// memory then.
+    pub fn buffer(&mut self, pages: usize) -> Vec<u8> {
+        let mut buffer = std::mem::take(&mut self.kept);
+        buffer.resize(pages * PAGE, 0);
+        buffer
+    }
+
+    /// Keeps a buffer for the next take.
+    pub fn keep(&mut self, buffer: Vec<u8>) {
+        self.kept = buffer;
     }
 
     /// Holds the pages at these places of the memory, in ascending order.

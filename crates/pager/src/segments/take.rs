@@ -93,6 +93,7 @@ impl Segments {
         });
         if let Some((pages, bytes)) = removed {
             self.put_away(shared, segment, &pages, &bytes, &looked);
+            taker.keep(bytes);
             lock(&segment.closing).clear();
             segment.call_missed();
         }
@@ -109,6 +110,7 @@ impl Segments {
     ) -> Option<(Vec<PageNo>, Vec<u8>)> {
         while !pages.is_empty() {
             let places: Vec<u64> = pages.iter().map(|page| segment.offset_of(*page)).collect();
+            let mut bytes = taker.buffer(pages.len());
             let held = taker.hold(&*segment.memory, &places);
             let stays = held.as_ref().ok().and_then(|held| held.stays().ok());
             let (Ok(held), Some(stays)) = (held, stays) else {
@@ -124,7 +126,6 @@ impl Segments {
                 shared.fail(Failure::SharedNotRemoved);
                 return None;
             };
-            let mut bytes = vec![0; pages.len() * PAGE_SIZE];
             if removed.read(PIN_WAIT, &mut bytes).is_err() {
                 shared.fail(Failure::SharedPinned);
                 return None;
