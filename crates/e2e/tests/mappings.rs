@@ -11,7 +11,7 @@ use pleat_e2e::{skip, Machine, Megabytes, Outcome};
 
 /// A quarter of the file.
 const BUDGET: Megabytes = Megabytes(32);
-const FILE: &str = "128";
+const FILE: &str = "96";
 
 struct Bench {
     machine: Machine,
@@ -34,7 +34,7 @@ impl Bench {
         })
     }
 
-    /// Runs one mode of the program with a quarter of the memory that its file has.
+    /// Runs one mode of the program with a third of the memory that its file has.
     fn run(&self, mode: &str, flags: &[&str]) -> Outcome {
         let job = self.machine.job(&self.program).arg(mode).arg(&self.file);
         let job = job.budget(BUDGET).hard_limit().pleat_args(flags);

@@ -81,7 +81,7 @@ fn fio_verifies_what_it_wrote_at_random() {
             .args(["--name=verified", "--rw=randwrite", "--bs=4k"]);
         let job = job
             .args([
-                "--size=64m",
+                "--size=40m",
                 "--verify=md5",
                 "--verify_fatal=1",
                 "--do_verify=1",
@@ -99,9 +99,9 @@ fn fio_verifies_what_it_wrote_at_random() {
     mount.end();
 }
 
-/// C files that call each other, a header, a Makefile.
+/// Forty C files that call each other, a header, a Makefile.
 fn plant_project(dir: &Path) {
-    const FILES: u32 = 24;
+    const FILES: u32 = 40;
     let write = |name: &str, text: String| fs::write(dir.join(name), text).expect("writable");
     fs::create_dir_all(dir).expect("writable");
     let declarations = (0..FILES).map(|n| format!("unsigned step_{n}(unsigned);\n"));
