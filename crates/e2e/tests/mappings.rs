@@ -83,7 +83,7 @@ fn every_page_is_the_files_at_random_and_in_order() {
         return;
     };
     let outcome = bench.run_folded("check");
-    let pages = 128 * 256;
+    let pages = 256 * FILE.parse::<u64>().expect("a number of MiB");
     assert!(counter(&outcome, "file_pages") >= pages);
 }
 
