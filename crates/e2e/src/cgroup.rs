@@ -18,7 +18,7 @@ pub struct Cgroup {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Version {
+pub(crate) enum Version {
     V1,
     V2,
 }
@@ -30,7 +30,7 @@ impl Cgroup {
             return Err("a memory cgroup needs root".into());
         }
         let mut refusals = vec![];
-        for (version, parent) in parents() {
+        for (version, parent) in parents("memory") {
             match create(version, &parent, limit_bytes) {
                 Ok(group) => return Ok(group),
                 Err(why) => refusals.push(format!("{}: {why}", parent.display())),
@@ -158,18 +158,23 @@ impl Cgroup {
 
 /// Where a group may be made: below our own group, beside it (cgroup v2 gives controllers only to
 /// groups whose parent has no processes), or at the top.
-fn parents() -> Vec<(Version, PathBuf)> {
+pub(crate) fn parents(controller: &str) -> Vec<(Version, PathBuf)> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     mounts
         .lines()
-        .filter_map(memory_mount)
-        .flat_map(|(v, top)| candidates(v, &top, &own))
+        .filter_map(|line| mount_of(controller, line))
+        .flat_map(|(v, top)| candidates(v, controller, &top, &own))
         .collect()
 }
 
-fn candidates(version: Version, top: &Path, own: &str) -> Vec<(Version, PathBuf)> {
-    let own = own_path(version, own).unwrap_or_default();
+fn candidates(
+    version: Version,
+    controller: &str,
+    top: &Path,
+    own: &str,
+) -> Vec<(Version, PathBuf)> {
+    let own = own_path(version, controller, own).unwrap_or_default();
     let here = top.join(own.trim_start_matches('/'));
     let beside = here
         .parent()
@@ -186,12 +191,12 @@ fn candidates(version: Version, top: &Path, own: &str) -> Vec<(Version, PathBuf)
         .collect()
 }
 
-/// `/proc/self/mounts` line to mount point, for hierarchies that may control memory.
-fn memory_mount(line: &str) -> Option<(Version, PathBuf)> {
+/// `/proc/self/mounts` line to mount point, for hierarchies that may have this controller.
+fn mount_of(controller: &str, line: &str) -> Option<(Version, PathBuf)> {
     let fields: Vec<&str> = line.split(' ').collect();
     let (at, kind, options) = (fields.get(1)?, fields.get(2)?, fields.get(3)?);
     let version = match *kind {
-        "cgroup" if options.split(',').any(|o| o == "memory") => Version::V1,
+        "cgroup" if options.split(',').any(|o| o == controller) => Version::V1,
         "cgroup2" => Version::V2,
         _ => return None,
     };
@@ -199,12 +204,12 @@ fn memory_mount(line: &str) -> Option<(Version, PathBuf)> {
 }
 
 /// Our own path in `/proc/self/cgroup`, whose lines read `4:memory:/path` or `0::/path`.
-fn own_path(version: Version, text: &str) -> Option<String> {
+fn own_path(version: Version, controller: &str, text: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
         let ours = match version {
-            Version::V1 => controllers.split(',').any(|c| c == "memory"),
+            Version::V1 => controllers.split(',').any(|c| c == controller),
             Version::V2 => controllers.is_empty(),
         };
         ours.then(|| path.to_string())
@@ -220,17 +225,20 @@ mod tests {
         let v1 = "cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0";
         let v2 = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid,nsdelegate 0 0";
         let other = "cgroup /sys/fs/cgroup/pids cgroup rw,relatime,pids 0 0";
-        assert!(memory_mount(v1) == Some((Version::V1, "/sys/fs/cgroup/memory".into())));
-        assert!(memory_mount(v2) == Some((Version::V2, "/sys/fs/cgroup".into())));
-        assert!(memory_mount(other).is_none());
+        assert!(mount_of("memory", v1) == Some((Version::V1, "/sys/fs/cgroup/memory".into())));
+        assert!(mount_of("memory", v2) == Some((Version::V2, "/sys/fs/cgroup".into())));
+        assert!(mount_of("memory", other).is_none());
     }
 
     #[test]
     fn finds_our_own_group_in_either_version() {
         let text = "9:name=systemd:/\n4:memory:/a/b\n0::/user.slice/c.scope\n";
-        assert_eq!(own_path(Version::V1, text).as_deref(), Some("/a/b"));
         assert_eq!(
-            own_path(Version::V2, text).as_deref(),
+            own_path(Version::V1, "memory", text).as_deref(),
+            Some("/a/b")
+        );
+        assert_eq!(
+            own_path(Version::V2, "memory", text).as_deref(),
             Some("/user.slice/c.scope")
         );
     }

@@ -1,21 +1,17 @@
 //! Limits of CPU time, as containers have them.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::{fs, io};
 
+use crate::cgroup::{parents, Version};
 use crate::sys;
 
-/// Where groups of the CPU controller may be made: of cgroup v1, and of v2.
-const PARENTS: [&str; 3] = [
-    "/sys/fs/cgroup/cpu",
-    "/sys/fs/cgroup/cpu,cpuacct",
-    "/sys/fs/cgroup",
-];
 const PERIOD_US: u32 = 1_000_000;
 
 /// A group whose processes have so little of a CPU that each of their threads waits for one most of the time.
 pub struct CpuGroup {
     dir: PathBuf,
+    version: Version,
 }
 
 impl CpuGroup {
@@ -27,11 +23,15 @@ impl CpuGroup {
         if sys::user() != 0 {
             return Err("a CPU cgroup needs root".into());
         }
-        let made = PARENTS.iter().find_map(|parent| {
-            let dir = Path::new(parent).join(format!("pleat-e2e-cpu-{pid}"));
+        let made = parents("cpu").into_iter().find_map(|(version, parent)| {
+            if version == Version::V2 {
+                // As for memory: refused where it is on already, or not ours to turn on.
+                let _ = fs::write(parent.join("cgroup.subtree_control"), "+cpu");
+            }
+            let dir = parent.join(format!("pleat-e2e-cpu-{pid}"));
             fs::create_dir(&dir).ok()?;
-            let group = CpuGroup { dir };
-            group.limit(Some(us_per_s)).then_some(group)
+            let group = CpuGroup { dir, version };
+            group.limit(Some(us_per_s)).is_ok().then_some(group)
         });
         let group = made.ok_or("no writable CPU cgroup")?;
         fs::write(group.dir.join("cgroup.procs"), pid.to_string())
@@ -41,16 +41,22 @@ impl CpuGroup {
 
     /// Lets its processes run as they like again.
     pub fn release(&self) {
-        self.limit(None);
+        let _ = self.limit(None);
     }
 
-    fn limit(&self, us_per_s: Option<u32>) -> bool {
-        let write = |file: &str, text: String| fs::write(self.dir.join(file), text).is_ok();
+    fn limit(&self, us_per_s: Option<u32>) -> io::Result<()> {
         let quota = us_per_s.map(|us| us.to_string());
-        let v2 = quota.clone().unwrap_or("max".into());
-        let v1 = quota.unwrap_or("-1".into());
-        write("cpu.cfs_period_us", PERIOD_US.to_string()) && write("cpu.cfs_quota_us", v1)
-            || write("cpu.max", format!("{v2} {PERIOD_US}"))
+        match self.version {
+            Version::V1 => {
+                fs::write(self.dir.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
+                let quota = quota.unwrap_or("-1".into());
+                fs::write(self.dir.join("cpu.cfs_quota_us"), quota)
+            }
+            Version::V2 => {
+                let quota = quota.unwrap_or("max".into());
+                fs::write(self.dir.join("cpu.max"), format!("{quota} {PERIOD_US}"))
+            }
+        }
     }
 }
 

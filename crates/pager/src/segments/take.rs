@@ -78,6 +78,7 @@ impl Segments {
             // Asked again at once they would be just as unsure.
             return shared.machine.pause(UNSURE_PAUSE);
         }
+        let mut bytes = taker.buffer(pages.len());
         let removed = segment.alone(shared, |state| {
             if *state != State::Served || self.is_left(segment) {
                 self.refuse(shared, pages, Refusal::Busy);
@@ -89,28 +90,27 @@ impl Segments {
             let is_locked = |page: &PageNo| looked.may_be_in(*page);
             let (locked, free): (Vec<_>, Vec<_>) = meant.into_iter().partition(is_locked);
             self.refuse(shared, &locked, Refusal::Busy);
-            self.take_free(shared, taker, segment, free)
+            self.take_free(shared, taker, segment, (free, &mut bytes))
         });
-        if let Some((pages, bytes)) = removed {
+        if let Some(pages) = removed {
             self.put_away(shared, segment, &pages, &bytes, &looked);
-            taker.keep(bytes);
             lock(&segment.closing).clear();
             segment.call_missed();
         }
+        taker.keep(bytes);
     }
 
     /// Takes those of the pages that nobody has pinned: they are out of the memory, nobody fills them before they are not among
-    /// those that are closing any more, and these are their bytes.
+    /// those that are closing any more, and `bytes` has what is in them.
     fn take_free(
         &self,
         shared: &Shared,
         taker: &mut TakeOut,
         segment: &Segment,
-        mut pages: Vec<PageNo>,
-    ) -> Option<(Vec<PageNo>, Vec<u8>)> {
+        (mut pages, bytes): (Vec<PageNo>, &mut Vec<u8>),
+    ) -> Option<Vec<PageNo>> {
         while !pages.is_empty() {
             let places: Vec<u64> = pages.iter().map(|page| segment.offset_of(*page)).collect();
-            let mut bytes = taker.buffer(pages.len());
             let held = taker.hold(&*segment.memory, &places);
             let stays = held.as_ref().ok().and_then(|held| held.stays().ok());
             let (Ok(held), Some(stays)) = (held, stays) else {
@@ -126,12 +126,13 @@ impl Segments {
                 shared.fail(Failure::SharedNotRemoved);
                 return None;
             };
-            if removed.read(PIN_WAIT, &mut bytes).is_err() {
+            bytes.truncate(pages.len() * PAGE_SIZE);
+            if removed.read(PIN_WAIT, bytes).is_err() {
                 shared.fail(Failure::SharedPinned);
                 return None;
             }
             lock(&segment.closing).clone_from(&pages);
-            return Some((pages, bytes));
+            return Some(pages);
         }
         None
     }

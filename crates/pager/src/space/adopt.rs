@@ -157,18 +157,18 @@ impl Space {
             };
             // Refused: unmapped meanwhile, or of a kind that cannot be managed. It stays as it is.
             let register = |one: &Fresh| self.link.uffd.register(one.start, one.end - one.start);
-            let mut changed = Vec::new();
-            listed.retain(|one| match is_another(one) {
-                true => {
-                    changed.push(*one);
-                    false
+            let (mut tried, mut changed) = (Vec::new(), Vec::new());
+            for one in listed {
+                if is_another(&one) {
+                    changed.push(one);
+                } else if register(&one).is_ok() {
+                    tried.push(one);
                 }
-                false => register(one).is_ok(),
-            });
+            }
             let now = self.fresh(pid);
             // In order of address, as the kernel lists them; there may be thousands.
             let is_same = |one: &Fresh| now.binary_search_by_key(&one.part(), Fresh::part).is_ok();
-            for one in listed {
+            for one in tried {
                 match is_same(&one) {
                     true => registered.push(one),
                     false => changed.push(one),

@@ -71,6 +71,13 @@ enum State {
     Failed(Instant),
 }
 
+impl State {
+    /// Whether an agent is being put into it, or was and has said nothing.
+    fn is_expected(&self) -> bool {
+        matches!(self, State::UnderWay | State::Placed(..))
+    }
+}
+
 /// An agent that has not said hello.
 #[derive(Clone, Copy)]
 struct Silence {
@@ -90,13 +97,21 @@ impl Silence {
         }
     }
 
-    /// Whether it has lasted too long. To be asked again and again.
+    /// Whether it has lasted too long. To be asked again and again: what the thread does is looked at once half of the time is over, and nearly all
+    /// agents say hello long before.
     fn is_over(&mut self, now: Instant) -> bool {
+        let quiet = now.saturating_duration_since(self.starved);
+        if quiet < HEARD_WITHIN / 2 {
+            return false;
+        }
+        if now.saturating_duration_since(self.since) > HEARD_MAX {
+            return true;
+        }
         if self.agent.is_some_and(procfs::waits_for_cpu) {
             self.starved = now;
+            return false;
         }
-        let quiet = now.saturating_duration_since(self.starved);
-        quiet > HEARD_WITHIN || now.saturating_duration_since(self.since) > HEARD_MAX
+        quiet > HEARD_WITHIN
     }
 }
 
@@ -186,14 +201,14 @@ impl Injections {
 
     /// Whether an agent was put into a process that has said nothing.
     pub(super) fn is_expected(&self, pid: i32) -> bool {
-        let state = self.patients.get(&pid).map(|patient| &patient.state);
-        matches!(state, Some(State::UnderWay | State::Placed(..)))
+        let patient = self.patients.get(&pid);
+        patient.is_some_and(|patient| patient.state.is_expected())
     }
 
     /// Whether any process is just getting an agent.
     pub(super) fn are_any_expected(&self) -> bool {
-        let mut states = self.patients.values().map(|patient| &patient.state);
-        states.any(|state| matches!(state, State::UnderWay | State::Placed(..)))
+        let mut patients = self.patients.values();
+        patients.any(|patient| patient.state.is_expected())
     }
 
     /// Whether an agent was put into a process, and nobody is at it.
@@ -378,9 +393,7 @@ impl Supervisor<'_> {
         let results = std::mem::take(&mut *lock(&self.injections.results));
         for (pid, outcome) in results {
             match outcome {
-                Outcome::Placed(agent, blocks) => {
-                    self.note_placed(pid, blocks, Silence::from(now, agent), now);
-                }
+                Outcome::Placed(agent, blocks) => self.note_placed(pid, (agent, blocks), now),
                 Outcome::Found(channel) => {
                     if let Some(patient) = self.injections.patients.get_mut(&pid) {
                         patient.state = State::Placed(Silence::from(now, None), Vec::new());
@@ -414,7 +427,12 @@ impl Supervisor<'_> {
         }
     }
 
-    fn note_placed(&mut self, pid: i32, blocks: ControlBlocks, silence: Silence, now: Instant) {
+    fn note_placed(
+        &mut self,
+        pid: i32,
+        (agent, blocks): (Option<i32>, ControlBlocks),
+        now: Instant,
+    ) {
         self.shared.meters.injected_agents.add(1);
         let process = self.census.processes.get(&pid);
         if let Some(Stage::Managed(link)) = process.map(|process| &process.stage) {
@@ -423,7 +441,7 @@ impl Supervisor<'_> {
             let blocks = blocks.into_iter().filter_map(|(_, block)| block);
             keeping::keep_by_agent(link, blocks.collect(), now);
         } else if let Some(patient) = self.injections.patients.get_mut(&pid) {
-            patient.state = State::Placed(silence, blocks);
+            patient.state = State::Placed(Silence::from(now, agent), blocks);
         }
     }
 
