@@ -379,6 +379,31 @@ fn a_program_that_hardly_gets_a_cpu_is_left_as_it_was() {
     bare.end();
 }
 
+/// Where its agent is, is known only by what that says of itself.
+#[test]
+fn who_is_left_before_its_agent_has_spoken_keeps_nothing() {
+    const US_PER_S: u32 = 5000;
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(bare) = ready(&machine, "0") else {
+        return;
+    };
+    let before = (bare.threads(), bare.mappings());
+    let group = match CpuGroup::throttle(bare.pid(), US_PER_S) {
+        Ok(group) => group,
+        Err(why) => return skip(why),
+    };
+    let supervisor = attach(&machine, bare.pid());
+    let has_agent = || bare.threads() > before.0;
+    assert!(eventually(Duration::from_secs(60), has_agent));
+    detach(&machine, bare.pid());
+    supervisor.wait().expect_success();
+    assert_eq!((bare.threads(), bare.mappings()), before);
+    group.release();
+    bare.end();
+}
+
 #[test]
 fn what_cannot_be_attached_to_is_refused_in_one_line() {
     let Some(machine) = Machine::ready() else {

@@ -145,20 +145,27 @@ impl Supervisor<'_> {
 
     /// Connections of processes that are not managed yet end.
     fn part_with_silent(&mut self) {
-        for process in self.census.processes.values_mut() {
+        let mut put_there = Vec::new();
+        for (pid, process) in &mut self.census.processes {
             if process.claim.is_none() && matches!(process.stage, Stage::Ready(_)) {
                 if let Stage::Ready(channel) =
                     std::mem::replace(&mut process.stage, Stage::Unmanageable)
                 {
                     super::trust::release(&channel);
                 }
+                if process.is_injected {
+                    put_there.push(*pid);
+                }
             }
         }
+        put_there.into_iter().for_each(|pid| self.note_one_left(pid));
     }
 
+    /// Whether a process is just getting its agent. It will be managed, with nothing away, and left then as the others are: only by its
+    /// hello is it known where the agent is.
     fn is_anybody_preparing(&self) -> bool {
         let mut processes = self.census.processes.values();
-        self.injections.are_children_traced()
+        self.injections.are_any_expected()
             || processes.any(|process| matches!(process.stage, Stage::Preparing(..)))
     }
 
@@ -173,28 +180,31 @@ impl Supervisor<'_> {
             .filter(|(_, process)| is_left(process))
             .map(|(pid, _)| *pid)
             .collect();
-        for pid in left {
-            let Some(process) = self.census.processes.get(&pid) else {
-                continue;
-            };
-            let [(area, _), (image, _)] = process.agent.1;
-            let thread = process.agent.0;
-            let is_known = procfs::shares_numbers(pid) && area != 0 && image != 0;
-            let remains = (process.is_injected && is_known).then_some(Remains {
+        left.into_iter().for_each(|pid| self.note_one_left(pid));
+    }
+
+    /// It has nothing away, and its agent ends.
+    fn note_one_left(&mut self, pid: i32) {
+        let Some(process) = self.census.processes.get(&pid) else {
+            return;
+        };
+        let [(area, _), (image, _)] = process.agent.1;
+        let thread = process.agent.0;
+        let is_known = procfs::shares_numbers(pid) && area != 0 && image != 0;
+        let remains = (process.is_injected && is_known).then_some(Remains {
+            pid,
+            thread,
+            image,
+            area,
+        });
+        let pidfd = process.pidfd.clone();
+        self.census.remove(pid, self.keeper);
+        if let Some(leave) = &mut self.leave {
+            leave.left.push(Left {
                 pid,
-                thread,
-                image,
-                area,
+                pidfd,
+                remains,
             });
-            let pidfd = process.pidfd.clone();
-            self.census.remove(pid, self.keeper);
-            if let Some(leave) = &mut self.leave {
-                leave.left.push(Left {
-                    pid,
-                    pidfd,
-                    remains,
-                });
-            }
         }
     }
 
