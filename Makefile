@@ -53,16 +53,14 @@ lint: tools
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps
 
+# Each property with so many random cases.
+CASES ?= 1000
 unit: tools
-	tests/counted unit $(CARGO) test --workspace --exclude pleat-e2e
+	PROPTEST_CASES=$(CASES) tests/counted unit $(CARGO) test --workspace --exclude pleat-e2e
 
-# Random input for every decoder, and random histories for everything that keeps pages: the same tests
-# as above with many more cases, then the fuzz targets of the codecs, guided by coverage. Bounded: about
-# nine minutes on two CPUs, with building.
-FUZZ_CASES ?= 1000
+# The fuzz targets of the codecs and of traces, guided by coverage, each for so many seconds.
 FUZZ_SECONDS ?= 10
 fuzz: tools fuzz-tools
-	PROPTEST_CASES=$(FUZZ_CASES) tests/counted "unit, more cases" $(CARGO) test --release -p pleat-codec -p pleat-store -p pleat-backing -p pleat-engine -p pleat-trace
 	CARGO="$(CARGO)" CC="$(CC)" fuzz/run $(FUZZ_SECONDS)
 
 # One at a time: each test measures memory and time of whole jobs. The tests themselves need no optimization; pleat is the release build.

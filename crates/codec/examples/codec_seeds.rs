@@ -1,6 +1,6 @@
 //! First inputs for the fuzz targets: typical pages, and what every choice makes of them.
 //!
-//! `cargo run --release -p pleat-codec --example seeds -- DIR` writes DIR/round_trip and DIR/decode;
+//! `cargo run --release -p pleat-codec --example codec_seeds -- DIR` writes DIR/round_trip and DIR/decode;
 //! `fuzz/run` calls it.
 
 use std::fs;
@@ -14,7 +14,7 @@ use pleat_types::PAGE_SIZE;
 const PAGES_PER_POOL: usize = 4;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let dir = std::env::args_os().nth(1).ok_or("usage: seeds DIR")?;
+    let dir = std::env::args_os().nth(1).ok_or("usage: codec_seeds DIR")?;
     let [pages_dir, bytes_dir] = ["round_trip", "decode"].map(|to| PathBuf::from(&dir).join(to));
     fs::create_dir_all(&pages_dir)?;
     fs::create_dir_all(&bytes_dir)?;

@@ -1,10 +1,10 @@
 //! Writes small traces for the fuzz target `trace` to start from: `cargo run -p pleat-trace --example
-//! seeds -- DIR`.
+//! trace_seeds -- DIR`.
 
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let dir = std::env::args().nth(1).ok_or("usage: seeds DIR")?;
+    let dir = std::env::args().nth(1).ok_or("usage: trace_seeds DIR")?;
     let dir = Path::new(&dir).join("trace");
     std::fs::create_dir_all(&dir)?;
     let specs = [
