@@ -23,9 +23,10 @@ pub use papers::PapersArgs;
 pub use sim::{SimArgs, SimHost};
 pub use swap::BenchSwapArgs;
 pub use trace::{DumpArgs, GenerateArgs, ImportArgs, InfoArgs, Trace};
-pub use watch::{StatArgs, TopArgs};
+pub use watch::{MetricsArgs, StatArgs, TopArgs};
 
 use crate::exit::Exit;
+use crate::metrics::Address;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use pleat_codec::Choice;
@@ -162,6 +163,9 @@ pub enum Command {
     /// Print how a job stands, a line a second, for scripts
     #[command(after_help = watch::STAT_EXAMPLES)]
     Stat(StatArgs),
+    /// Print how all jobs stand for Prometheus, or serve it
+    #[command(after_help = watch::METRICS_EXAMPLES)]
+    Metrics(MetricsArgs),
     /// Show a directory again, with its files' pages compressed in memory
     #[command(after_help = mount::EXAMPLES)]
     Mount(MountArgs),
@@ -386,6 +390,11 @@ pub struct RunArgs {
     /// Write every counter as JSON to FILE at the end, also when the job failed
     #[arg(long, value_name = "FILE", help_heading = REPORTS)]
     pub stats: Option<PathBuf>,
+
+    /// Serve how the job stands, as OpenMetrics, while it runs: at a port of this machine (9779), at an
+    /// address with a port, or at a socket (a path with a /)
+    #[arg(long, value_name = "ADDRESS", help_heading = REPORTS)]
+    pub metrics: Option<Address>,
 
     /// Find out where the time of faults and evictions goes, part by part: a table at the end, and with
     /// --stats the field profile. Each fault takes 2 to 3 us longer for it

@@ -17,6 +17,7 @@ mod exit;
 mod generate;
 mod helper_path;
 mod jobs;
+mod metrics;
 mod model;
 mod mount;
 mod mounts;
@@ -89,6 +90,9 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Stat(raw),
         }) => stat::stat(&raw),
+        Ok(Args {
+            command: Command::Metrics(raw),
+        }) => metrics::metrics(&raw),
         Ok(Args {
             command: Command::Doctor,
         }) => doctor::doctor(),

@@ -5,6 +5,7 @@
 
 use crate::args::RunArgs;
 use crate::exit::Exit;
+use crate::metrics::{serve_own, Listener};
 use crate::mounts::refuse_inside;
 use crate::pager::{self, Companion, Ending, Job, Known, Outcome, Record, RunError, Subject};
 use crate::record_file::RecordFile;
@@ -24,17 +25,26 @@ pub fn run(raw: RunArgs) -> Exit {
 
 /// The same, or takes up what runs already.
 pub fn run_as(raw: RunArgs, subject: Option<Subject>) -> Exit {
-    let (settings, stats, record) = match prepare(raw, subject) {
+    let Prepared {
+        settings,
+        stats,
+        metrics,
+        record,
+    } = match prepare(raw, subject) {
         Ok(prepared) => prepared,
         Err((message, exit)) => return fail(&message, exit),
     };
+    let metrics = metrics.map(Arc::new);
     if settings.verbosity != Verbosity::Quiet {
         settings
             .warnings
             .iter()
             .for_each(|warning| say(&format!("warning: {warning}")));
     }
-    let (result, mounts) = start(&settings, record.as_ref());
+    let (result, mounts) = start(&settings, record.as_ref(), metrics.as_ref());
+    if let Some(listener) = metrics {
+        listener.remove();
+    }
     let exit = tell(&result, &mounts, settings.verbosity);
     if let Some(record) = record {
         settle(record, &result);
@@ -59,7 +69,12 @@ fn settle(record: RecordFile, result: &Result<Outcome, RunError>) {
 }
 
 /// What there is before the program starts.
-type Prepared = (Settings, Option<StatsFile>, Option<RecordFile>);
+struct Prepared {
+    settings: Settings,
+    stats: Option<StatsFile>,
+    metrics: Option<Listener>,
+    record: Option<RecordFile>,
+}
 
 /// Finds every mistake of the user, so that nothing has been started when one is reported.
 fn prepare(raw: RunArgs, subject: Option<Subject>) -> Result<Prepared, (String, Exit)> {
@@ -76,18 +91,26 @@ fn prepare(raw: RunArgs, subject: Option<Subject>) -> Result<Prepared, (String, 
     }
     let stats = settings.stats.as_deref().map(StatsFile::create).transpose();
     let stats = stats.map_err(|error| (error.to_string(), Exit::Usage))?;
+    let metrics = settings.metrics.as_ref().map(Listener::open);
+    let metrics = metrics.transpose().map_err(|why| (why, Exit::Usage))?;
     // The last that can fail here: it may not be there a second time.
     let record = settings
         .record
         .as_ref()
         .map(|record| RecordFile::create(&record.path));
-    Ok((settings, stats, record.transpose()?))
+    Ok(Prepared {
+        settings,
+        stats,
+        metrics,
+        record: record.transpose()?,
+    })
 }
 
 /// Runs the job with its mounts, if this machine and this installation can.
 fn start(
     settings: &Settings,
     record: Option<&RecordFile>,
+    metrics: Option<&Arc<Listener>>,
 ) -> (Result<Outcome, RunError>, Vec<BesideReport>) {
     let mounts = settings
         .mounts
@@ -97,7 +120,7 @@ fn start(
     let reports: Vec<Arc<Mutex<BesideReport>>> = mounts.iter().map(Beside::report).collect();
     let mut companions: Vec<Box<dyn Companion>> = Vec::new();
     companions.extend(mounts.into_iter().map(|mount| Box::new(mount) as Box<_>));
-    let known = known(settings, &reports);
+    let known = known(settings, &reports, metrics.cloned());
     let result = start_beside(settings, record, known, &mut companions);
     let read = |report: &Arc<Mutex<BesideReport>>| {
         let report = report.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,8 +157,20 @@ fn start_beside(
 }
 
 /// How others find the job, and what they are told.
-fn known(settings: &Settings, mounts: &[Arc<Mutex<BesideReport>>]) -> Known {
+fn known(
+    settings: &Settings,
+    mounts: &[Arc<Mutex<BesideReport>>],
+    metrics: Option<Arc<Listener>>,
+) -> Known {
+    let listening = metrics.map(|listener| -> Box<dyn Fn()> {
+        Box::new(move || {
+            if let Err(error) = serve_own(listener.clone()) {
+                say(&format!("warning: no metrics are served: {error}"));
+            }
+        })
+    });
     Known {
+        listening,
         name: settings.name.clone(),
         inside_pid: settings.inside_pid,
         stats: stats::so_far(settings, mounts),

@@ -7,6 +7,7 @@
 use crate::args::{CgroupArg, RunArgs};
 use crate::budget::{Budget, Limited, MachineMemory};
 use crate::jobs::Outer;
+use crate::metrics::Address;
 use crate::mounts::{refuse_inside, JobMount, JobMountError};
 use crate::pager::{OwnCgroup, Place, Protection, Subject, Swap, BUDGET_MIN};
 use crate::size::{human, parse_amount, parse_size, Amount, SizeError};
@@ -52,6 +53,8 @@ pub struct Settings {
     pub record: Option<Recording>,
     /// Where the JSON goes.
     pub stats: Option<PathBuf>,
+    /// Where how the job stands is served.
+    pub metrics: Option<Address>,
     /// Whether to tell where the time of faults and evictions went.
     pub profile: bool,
     /// How much to say.
@@ -208,6 +211,7 @@ impl Settings {
             verbosity: verbosity(&raw),
             subject: Subject::Program(raw.program),
             stats: raw.stats,
+            metrics: raw.metrics,
             profile: raw.profile,
             warnings,
         })

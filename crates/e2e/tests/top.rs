@@ -410,3 +410,61 @@ fn screens_are_pictures_of_real_jobs() {
     train.end();
     serve.end();
 }
+
+/// Says this to a port of this machine, or to a socket, and returns the answer.
+fn ask_metrics(mut stream: impl Read + Write) -> String {
+    let question = b"GET /metrics HTTP/1.1\r\nHost: pleat\r\n\r\n";
+    stream.write_all(question).expect("it listens");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+#[test]
+fn metrics_are_served_while_a_job_runs_and_its_socket_goes_with_it() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let Some(hold) = machine.hold() else { return };
+    let (end, socket) = (
+        machine.scratch().join("end"),
+        machine.scratch().join("metrics"),
+    );
+    let at = socket.to_str().expect("a plain path");
+    let job = machine.job(hold).arg("60").arg(&end).timeout(200);
+    let job = job.budget(Megabytes(40));
+    let running = job.pleat_args(["--name", "train", "--metrics", at]).spawn();
+    running.wait_for_output("filled");
+    let connect = || UnixStream::connect(&socket).expect("it listens");
+    // One who says nothing holds up nobody for long, and nobody in the job.
+    let mute = connect();
+    let asked = Instant::now();
+    let answer = ask_metrics(connect());
+    assert!(asked.elapsed() < Duration::from_secs(5));
+    drop(mute);
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.ends_with("# EOF\n"), "{answer}");
+    let value = |name: &str| {
+        let line = answer
+            .lines()
+            .find(|line| line.starts_with(name) && line.contains("name=\"train\""));
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        value.unwrap_or_else(|| panic!("{name} in {answer}"))
+    };
+    assert_eq!(value("pleat_job_up{"), 1.0);
+    assert_eq!(value("pleat_budget_bytes{"), (40 << 20) as f64);
+    assert!(value("pleat_faults_total{") > 0.0 && value("pleat_pages_away{") > 0.0);
+    assert_eq!(value("pleat_process_managed{"), 1.0);
+    let mode = fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // The same of all jobs, by the command.
+    let all = pleat(&machine, &["metrics"]);
+    assert!(all.status.success() && text(&all.stdout).contains("name=\"train\""));
+    // A place that is taken is a mistake, and nothing is started.
+    let taken = pleat(&machine, &["run", "--metrics", at, "--", "touch", "never"]);
+    assert_eq!(taken.status.code(), Some(2));
+    assert!(text(&taken.stderr).contains("somebody listens there already"));
+    fs::write(&end, "").expect("scratch is writable");
+    running.wait().expect_success();
+    assert!(!socket.exists());
+}

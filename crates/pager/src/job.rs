@@ -99,6 +99,8 @@ pub struct Known {
     pub stats: Box<StatsOf>,
     /// Whether it is said when there can be no socket.
     pub is_told: bool,
+    /// Called once, when the job can be asked: starts whoever asks on behalf of others, on a thread of their own.
+    pub listening: Option<Box<dyn Fn()>>,
 }
 
 /// A swap file.

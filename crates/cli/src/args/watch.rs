@@ -1,5 +1,6 @@
-//! The flags of `pleat top` and `pleat stat`.
+//! The flags of `pleat top`, `pleat stat` and `pleat metrics`.
 
+use crate::metrics::Address;
 use std::time::Duration;
 
 pub const TOP_EXAMPLES: &str = "\
@@ -38,6 +39,26 @@ Exit status:
   0 when the job has ended, or after --count lines; 2 for a mistake on the command line, or a job that does
   not exist; 125 when the output could not be written.";
 
+pub const METRICS_EXAMPLES: &str = "\
+Examples:
+  The figures of all jobs, once, as OpenMetrics:
+      pleat metrics
+  Served for Prometheus, to this machine alone:
+      pleat metrics --listen 9779
+  To whoever may use a socket:
+      pleat metrics --listen /run/user/1000/pleat-metrics
+      curl --unix-socket /run/user/1000/pleat-metrics http://pleat/metrics
+  One job, served while it runs:
+      pleat run --memory 2G --metrics 9779 -- python3 train.py
+
+Whoever can reach a port can read the figures, other users of this machine among them: names of jobs and
+processes, no command lines. A socket is for its user alone. docs/metrics.md has every figure, and a rule
+for alarms.
+
+Exit status:
+  0; 2 for a mistake on the command line, or an address that is taken; 125 when the output could not be
+  written.";
+
 /// The flags of `pleat top`, unchecked.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TopArgs {
@@ -69,6 +90,15 @@ pub struct StatArgs {
     /// Print one JSON object a line
     #[arg(long)]
     pub json: bool,
+}
+
+/// The flags of `pleat metrics`, unchecked.
+#[derive(Debug, Clone, clap::Args)]
+pub struct MetricsArgs {
+    /// Serve them at ADDRESS until this is ended: a port of this machine (9779), an address with a port
+    /// (10.0.0.7:9779), or the path of a socket. Default: print them once
+    #[arg(short, long, value_name = "ADDRESS")]
+    pub listen: Option<Address>,
 }
 
 /// Seconds, with a fraction. What is asked more often than that is answered with what was said before.

@@ -32,6 +32,8 @@ const FOUND_WITHIN: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub struct Watch {
     jobs: Vec<Watched>,
+    /// Of this supervisor alone.
+    only: Option<i32>,
     /// When new ones were looked for.
     looked: Option<Instant>,
 }
@@ -53,6 +55,19 @@ struct Watched {
 type Answer = Option<Vec<u8>>;
 
 impl Watch {
+    /// Of one job, by its supervisor.
+    pub fn only(pid: i32) -> Watch {
+        Watch {
+            only: Some(pid),
+            ..Watch::default()
+        }
+    }
+
+    /// The jobs that are watched: their supervisors and users.
+    pub fn jobs(&self) -> impl Iterator<Item = (i32, u32)> + '_ {
+        self.jobs.iter().map(|job| (job.pid, job.place.uid()))
+    }
+
     /// Looks for new jobs now and then, and asks all that have answered how they stand.
     pub fn ask(&mut self) -> Vec<(i32, u32, News)> {
         let is_due = self.looked.is_none_or(|at| at.elapsed() >= FOUND_WITHIN);
@@ -71,7 +86,8 @@ impl Watch {
         let mut news = Vec::new();
         for place in Place::all() {
             for pid in place.supervisors() {
-                if !self.jobs.iter().any(|job| job.pid == pid) {
+                let is_wanted = self.only.is_none_or(|only| only == pid);
+                if is_wanted && !self.jobs.iter().any(|job| job.pid == pid) {
                     match Watched::new(&place, pid) {
                         Ok(job) => self.jobs.push(job),
                         Err(Mute::Gone) => place.remove_if_stale(pid),

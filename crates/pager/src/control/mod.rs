@@ -8,7 +8,7 @@ mod detail;
 mod place;
 mod protocol;
 
-pub use detail::{Detail, Managed, Row, Tiers, Totals};
+pub use detail::{Detail, Figure, Managed, Row, Tiers, Totals};
 pub use place::Place;
 pub use protocol::{done, refused, Request, Status, VERSION};
 

@@ -158,7 +158,9 @@ impl Supervisor<'_> {
                 }
             }
         }
-        put_there.into_iter().for_each(|pid| self.note_one_left(pid));
+        put_there
+            .into_iter()
+            .for_each(|pid| self.note_one_left(pid));
     }
 
     /// Whether a process is just getting its agent. It will be managed, with nothing away, and left then as the others are: only by its

@@ -24,7 +24,10 @@ impl Supervisor<'_> {
     pub(super) fn open_control(&mut self) {
         let Some(known) = &self.job.known else { return };
         match Control::open() {
-            Ok(control) => self.control = Some(control),
+            Ok(control) => {
+                self.control = Some(control);
+                known.listening.iter().for_each(|start| start());
+            }
             Err(why) if known.is_told => self.warn(&format!(
                 "the job has no control socket, so `pleat list` does not show it ({why})"
             )),

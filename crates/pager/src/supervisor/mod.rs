@@ -339,11 +339,12 @@ impl<'a> Supervisor<'a> {
     }
 
     fn serve(&mut self) -> Ending {
+        // Threads that are started by it are not to hurry.
+        self.open_control();
         // Until a process is managed, as the space's thread does until it has taken charge of what is there.
         // Else 64 threads that fill fresh memory are far over the budget before: it takes several wake-ups, each
         // behind all of them.
         hurry(0);
-        self.open_control();
         loop {
             let pause = self.look_at_memory();
             self.lookout.looked(self.ahead_since.map(|_| pause));
