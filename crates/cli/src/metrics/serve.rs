@@ -4,12 +4,12 @@
 
 use super::Address;
 use httparse::{Request, Status, EMPTY_HEADER};
-use pleat_sys::local::{effective_user, peer};
+use pleat_sys::local::{connect, effective_user, peer};
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -144,11 +144,14 @@ fn remove_stale(path: &Path) -> Result<(), String> {
             "cannot serve metrics at {shown}: something is there that is no socket; give another path"
         ));
     }
-    match UnixStream::connect(path) {
+    // Without waiting: who listens there may be stopped.
+    match connect(path) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)
             .map_err(|error| format!("cannot serve metrics at {shown}: {error}")),
-        Err(error) => Err(format!("cannot serve metrics at {shown}: {error}")),
-        Ok(_) => Err(format!(
+        Err(error) if error.kind() != ErrorKind::WouldBlock => {
+            Err(format!("cannot serve metrics at {shown}: {error}"))
+        }
+        _ => Err(format!(
             "cannot serve metrics at {shown}: somebody listens there already; give another path"
         )),
     }
