@@ -538,7 +538,7 @@ mod tests {
     fn what_left_against_the_policys_word_is_told_with_its_reason() {
         let mut report = Report::default();
         let text = |report| summary(&outcome(report, Ending::Exited(0)), &[]);
-        assert!(!text(report).contains("forced out"));
+        assert!(!text(report.clone()).contains("forced out"));
         report.engine.forced_starved_pages = 7;
         report.engine.forced_whole_pages = 2;
         let text = text(report);

@@ -44,7 +44,7 @@ struct Group {
     begins: &'static str,
 }
 
-const GROUPS: [Group; 6] = [
+const GROUPS: [Group; 7] = [
     Group {
         heading: "The run as a whole",
         prefix: "report.",
@@ -56,6 +56,12 @@ const GROUPS: [Group; 6] = [
         prefix: "report.hits.",
         source: include_str!("../../pager/src/report.rs"),
         begins: "pub struct Hits {",
+    },
+    Group {
+        heading: "How long faults took",
+        prefix: "report.latencies.",
+        source: include_str!("../../pager/src/latency.rs"),
+        begins: "\nsources! {",
     },
     Group {
         heading: "The pager",

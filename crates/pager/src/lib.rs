@@ -35,8 +35,10 @@ mod files;
 mod fold;
 mod folds;
 mod headroom;
+mod histogram;
 mod job;
 mod keeping;
+mod latency;
 mod ledger;
 mod link;
 mod load;
@@ -80,6 +82,7 @@ pub use folds::FoldJob;
 pub use job::{
     run, run_beside, Ending, Job, Known, Outcome, Place, Record, RunError, StatsOf, Subject, Swap,
 };
+pub use latency::{Latency, LatencyReport};
 pub use ledger::{Ledger, Tally};
 pub use meters::{Meter, Reading};
 pub use own_group::{try_own_cgroup, OwnCgroup};

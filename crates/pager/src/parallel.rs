@@ -27,6 +27,7 @@
 //! [`Engine::filled`]: pleat_engine::Engine::filled
 
 use crate::fold::unfold_item;
+use crate::latency::Source;
 use crate::profile::{FaultClock, FaultPart};
 use crate::shared::{lock, Link, Shared};
 use pleat_backing::Fingerprint;
@@ -304,6 +305,10 @@ impl Tools<'_> {
         self.clock.lap(FaultPart::Fill);
         self.clock.filled(1);
         self.clock.answered(name, fault.since);
+        let waited = self.shared.machine.since(fault.since);
+        let source = Source::of(Some(&item));
+        let latencies = &self.shared.latencies;
+        latencies.add(source, waited.as_nanos() as u64);
         Outcome::Filled
     }
 

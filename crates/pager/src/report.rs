@@ -1,5 +1,6 @@
 //! What a run tells about itself: the live status, and the final report.
 
+use crate::latency::LatencyReport;
 use crate::meters::Reading;
 use pleat_engine::Counters;
 use serde::Serialize;
@@ -37,7 +38,7 @@ pub struct Hits {
 }
 
 /// The report of a run.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// Microseconds from start to end.
     pub wall_us: u64,
@@ -56,6 +57,8 @@ pub struct Report {
     pub hits: Hits,
     /// Microseconds that threads of the job waited for pages.
     pub stall_us: u64,
+    /// How long faults took, by where their pages came from.
+    pub latencies: LatencyReport,
     /// Every counter of the pager.
     pub pager: Reading,
     /// Every counter of the engine.
@@ -87,6 +90,7 @@ impl Report {
                 swap: engine.filled_disk_pages,
             },
             stall_us: pager.stall_us,
+            latencies: LatencyReport::default(),
             pager,
             engine,
         }

@@ -10,6 +10,7 @@ use crate::engine_lock::{EngineLock, Held};
 use crate::family::Family;
 use crate::files::Readers;
 use crate::folds::Folds;
+use crate::latency::Latencies;
 pub use crate::link::{AgentLink, Link};
 use crate::meters::Meters;
 use crate::pace::Pace;
@@ -93,6 +94,8 @@ pub struct Shared {
     pub rings: Rings,
     /// What is counted outside the engine.
     pub meters: Meters,
+    /// How long faults took.
+    pub(crate) latencies: Latencies,
     /// Space threads that wait for memory.
     pub starving: Arc<AtomicU64>,
     /// Pages that may be taken away until the next look.
@@ -229,6 +232,7 @@ impl Shared {
             news: Mutex::new(Vec::new()),
             rings: Rings::default(),
             meters: Meters::default(),
+            latencies: Latencies::default(),
             starving,
             may_take: Allowance::unlimited(),
             refused: Mutex::new(None),

@@ -6,12 +6,11 @@
 //! have used.
 
 mod fault;
-mod histogram;
 
+pub use crate::histogram::Figures;
 pub(crate) use fault::FaultClock;
-pub use histogram::Figures;
 
-use histogram::Histogram;
+use crate::histogram::Histogram;
 use pleat_sys::ticks::ticks;
 use pleat_wire::message::{Taken, TAKE_MAX, TOOK, TOOK_SHARED};
 use serde::Serialize;

@@ -9,6 +9,7 @@ use super::standins::Found;
 use super::{End, Space};
 use crate::ends::Unservable;
 use crate::fold::unfold_item;
+use crate::latency::Source;
 use crate::parallel::Waiting;
 use crate::profile::FaultPart;
 use crate::reclaim;
@@ -224,7 +225,9 @@ impl Space {
             None => {
                 self.clock.answered(fault.name(), fault.since);
                 if !fault.is_unasked() {
-                    self.count(fault.since);
+                    let waited = self.count(fault.since);
+                    let source = self.source(&fault);
+                    self.shared.latencies.add(source, waited.as_nanos() as u64);
                 }
                 if self.shared.recorder.is_some() {
                     reclaim::kick(&self.shared);
@@ -256,14 +259,25 @@ impl Space {
         Ok(())
     }
 
-    /// A fault is answered that was read then.
-    pub(super) fn count(&mut self, since: Instant) {
+    /// A fault is answered that was read then; how long it took.
+    pub(super) fn count(&mut self, since: Instant) -> Duration {
         self.answered += 1;
         let meters = &self.shared.meters;
         meters.faults.add(1);
-        let stalled_us = self.shared.machine.since(since).as_micros() as u64;
+        let waited = self.shared.machine.since(since);
+        let stalled_us = waited.as_micros() as u64;
         meters.stall_us.add(stalled_us);
         self.link.stalled_us.add(stalled_us);
+        waited
+    }
+
+    /// Where the page of a fault came from that was answered just now.
+    fn source(&self, fault: &Fault) -> Source {
+        match fault.why {
+            Later::Reading(_) => Source::Swap,
+            Later::File(_) => Source::File,
+            _ => self.source,
+        }
     }
 
     /// Whether nothing but the engine has to be asked about this fault, as long as its page is away.
@@ -278,6 +292,7 @@ impl Space {
     /// Looks the page up and fills it; `Some` when that has to wait.
     fn try_answer(&mut self, fault: &Fault) -> Result<Option<Later>, End> {
         self.prints.clear();
+        self.source = Source::Other;
         let urgent = self.never_waits() || fault.is_urgent || self.is_of_agent(fault);
         if let Some(doorbell) = self.doorbell(fault.page) {
             let later = match doorbell {
@@ -334,6 +349,7 @@ impl Space {
             // as soon as the page is folded, and that needs the lock.
             let pages = &mut self.scratch.get(&self.shared).pages;
             copy_staged(&self.shared, &self.plan, pages);
+            self.source = Source::of(self.plan.items.first());
         }
         drop(engine);
         self.clock.lap(FaultPart::Lookup);
@@ -346,6 +362,8 @@ impl Space {
             FaultAnswer::Fill => {
                 self.cut_run_at_guards(fault.page);
                 if let Some(part) = self.part_of_plan(fault.page) {
+                    // To the engine it is a page of zeros.
+                    self.source = Source::File;
                     self.fill_from_file(fault, &part)
                 } else {
                     self.fill_plan(fault)

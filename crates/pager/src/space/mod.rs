@@ -49,6 +49,7 @@ mod unshare;
 
 use crate::ends::{Failure, Unservable};
 use crate::files::FileRequested;
+use crate::latency::Source;
 use crate::ports::PageTableView;
 use crate::profile::FaultClock;
 use crate::reclaim;
@@ -110,6 +111,8 @@ pub struct Space {
     /// What it works with.
     scratch: Lease,
     plan: FillPlan,
+    /// Where the page of the fault that is being answered comes from.
+    source: Source,
     /// Pages of the swap file that faults wait for.
     reads: Reads,
     /// Ranges that are filled from files.
@@ -200,6 +203,7 @@ impl Space {
             zeros: BTreeMap::new(),
             scratch: Lease::default(),
             plan: FillPlan::default(),
+            source: Source::Other,
             reads: Reads::new(),
             origins: Origins::default(),
             files: FileReads::default(),

@@ -9,6 +9,7 @@ use super::origins::Part;
 use super::{End, Space};
 use crate::ends::Failure;
 use crate::files::FileRequested;
+use crate::latency::Source;
 use crate::profile::FaultPart;
 use crate::segments::{Segment, State};
 use pleat_engine::{FaultAnswer, FillItem};
@@ -192,6 +193,7 @@ impl Space {
         if let Some(later) = self.later_for(answer)? {
             return Ok(Some(later));
         }
+        self.source = Source::of(self.plan.items.first());
         let is_away = self.plan.items[0] != FillItem::Zero;
         let rest = (part.end - fault.page.address()) / PAGE_SIZE as u64;
         self.plan.items.truncate(rest as usize);

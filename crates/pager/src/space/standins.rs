@@ -18,6 +18,7 @@ use super::segments::SegmentPart;
 use super::{End, Space};
 use crate::ends::Unservable;
 use crate::files::FileRequested;
+use crate::latency;
 use crate::profile::FaultPart;
 use crate::shared::lock;
 use crate::standins::{StandIn, State};
@@ -150,6 +151,7 @@ impl Space {
             return Ok(Some(Later::Memory));
         }
         self.cut_run_at_guards(fault.page);
+        self.source = latency::Source::of(self.plan.items.first());
         self.clock.lap(FaultPart::Lookup);
         let source = match self.plan.items[0] {
             FillItem::File => self.read_view(view),

@@ -154,6 +154,7 @@ impl Supervisor<'_> {
         Report {
             budget_bytes: self.budget.bytes,
             budget_changes: self.budget_changes,
+            latencies: self.shared.latencies.report(),
             ..Report::new(wall_us, self.shared.meters.read(), engine)
         }
     }

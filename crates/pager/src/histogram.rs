@@ -12,7 +12,7 @@ const BUCKETS: usize = PER_OCTAVE * OCTAVES;
 
 /// Times in nanoseconds.
 #[derive(Debug)]
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     total_ns: AtomicU64,
     buckets: [AtomicU64; BUCKETS],
 }
@@ -34,7 +34,7 @@ pub struct Figures {
 
 impl Histogram {
     /// Of nothing yet.
-    pub(super) const fn new() -> Histogram {
+    pub(crate) const fn new() -> Histogram {
         Histogram {
             total_ns: AtomicU64::new(0),
             buckets: [const { AtomicU64::new(0) }; BUCKETS],
@@ -42,12 +42,12 @@ impl Histogram {
     }
 
     /// Counts something that took this long.
-    pub(super) fn add(&self, ns: u64) {
+    pub(crate) fn add(&self, ns: u64) {
         self.add_all(ns, 1);
     }
 
     /// Counts so many that took this long together, each an equal part of it.
-    pub(super) fn add_all(&self, total_ns: u64, count: u64) {
+    pub(crate) fn add_all(&self, total_ns: u64, count: u64) {
         if let Some(each_ns) = total_ns.checked_div(count) {
             self.total_ns.fetch_add(total_ns, Ordering::Relaxed);
             self.buckets[bucket_of(each_ns)].fetch_add(count, Ordering::Relaxed);
@@ -55,10 +55,9 @@ impl Histogram {
     }
 
     /// What it comes to so far.
-    pub(super) fn figures(&self) -> Figures {
+    pub(crate) fn figures(&self) -> Figures {
         let total_ns = self.total_ns.load(Ordering::Relaxed);
-        let buckets = self.buckets.each_ref();
-        let counts = buckets.map(|bucket| bucket.load(Ordering::Relaxed));
+        let counts = self.counts();
         let count = counts.iter().sum();
         Figures {
             count,
@@ -67,6 +66,25 @@ impl Histogram {
             median_ns: quantile(&counts, count.div_ceil(2)),
             p99_ns: quantile(&counts, count - count / 100),
         }
+    }
+
+    /// One in so many took longer.
+    pub(crate) fn quantile(&self, part: u64) -> u64 {
+        let counts = self.counts();
+        let count: u64 = counts.iter().sum();
+        quantile(&counts, count - count / part)
+    }
+
+    /// The middle of each bucket that holds any, and how many.
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        let counts = self.counts().into_iter().enumerate();
+        let any = counts.filter(|(_, count)| *count > 0);
+        any.map(|(bucket, count)| (middle_of(bucket), count))
+    }
+
+    fn counts(&self) -> [u64; BUCKETS] {
+        let buckets = self.buckets.each_ref();
+        buckets.map(|bucket| bucket.load(Ordering::Relaxed))
     }
 }
 
