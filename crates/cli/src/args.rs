@@ -9,6 +9,7 @@ mod jobs;
 mod model;
 mod mount;
 mod papers;
+mod reports;
 mod sim;
 mod swap;
 mod trace;
@@ -20,13 +21,14 @@ pub use jobs::{AttachArgs, DetachArgs, ListArgs, SetArgs};
 pub use model::{Figure, ModelArgs};
 pub use mount::MountArgs;
 pub use papers::PapersArgs;
+pub use reports::ReportArgs;
 pub use sim::{SimArgs, SimHost};
 pub use swap::BenchSwapArgs;
 pub use trace::{DumpArgs, GenerateArgs, ImportArgs, InfoArgs, Trace};
 pub use watch::{MetricsArgs, StatArgs, TopArgs};
 
 use crate::exit::Exit;
-use crate::metrics::Address;
+use crate::hints::{self, Hint};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use pleat_codec::Choice;
@@ -195,6 +197,9 @@ pub enum Command {
     /// Write completions and man pages below a directory, for `make install`
     #[command(hide = true)]
     Generate(GenerateAllArgs),
+    /// Run the commands of --on-pressure and --on-trouble: pleat starts this by itself
+    #[command(hide = true)]
+    RunHooks,
 }
 
 /// The flags of `pleat setup`.
@@ -338,6 +343,13 @@ pub struct RunArgs {
     #[arg(long, help_heading = JOB)]
     pub shared_memory: bool,
 
+    /// Tell runtimes that manage their own memory the budget, in their environment variables: Go (GOMEMLIMIT),
+    /// Java (JAVA_TOOL_OPTIONS, which Java mentions on stderr), Node.js (NODE_OPTIONS). A collector that knows it collects
+    /// sooner. Limits that are set already stay. Without LIST all three
+    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = hints::ALL,
+        value_delimiter = ',', help_heading = MEMORY)]
+    pub hint: Vec<Hint>,
+
     /// When the program ends, end what it has left running. Else pleat stays until the last process has ended
     /// whose memory it has, and says for whom it waits
     #[arg(long, help_heading = JOB)]
@@ -387,14 +399,8 @@ pub struct RunArgs {
     #[arg(long, help_heading = COMPRESSION)]
     pub paranoid: bool,
 
-    /// Write every counter as JSON to FILE at the end, also when the job failed
-    #[arg(long, value_name = "FILE", help_heading = REPORTS)]
-    pub stats: Option<PathBuf>,
-
-    /// Serve how the job stands, as OpenMetrics, while it runs: at a port of this machine (9779), at an
-    /// address with a port, or at a socket (a path with a /)
-    #[arg(long, value_name = "ADDRESS", help_heading = REPORTS)]
-    pub metrics: Option<Address>,
+    #[command(flatten)]
+    pub reports: ReportArgs,
 
     /// Find out where the time of faults and evictions goes, part by part: a table at the end, and with
     /// --stats the field profile. Each fault takes 2 to 3 us longer for it

@@ -16,6 +16,7 @@ mod doctor;
 mod exit;
 mod generate;
 mod helper_path;
+mod hints;
 mod jobs;
 mod metrics;
 mod model;
@@ -38,6 +39,7 @@ mod summary;
 mod swap_dir;
 mod top;
 mod trace;
+mod watching;
 
 use args::{Args, Command};
 use exit::Exit;
@@ -120,6 +122,9 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Generate(raw),
         }) => generate::generate(&raw),
+        Ok(Args {
+            command: Command::RunHooks,
+        }) => watching::hooks::runner(),
         Err(error) => args::explain(&error),
     };
     exit.into()

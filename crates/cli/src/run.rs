@@ -5,14 +5,15 @@
 
 use crate::args::RunArgs;
 use crate::exit::Exit;
-use crate::metrics::{serve_own, Listener};
 use crate::mounts::refuse_inside;
 use crate::pager::{self, Companion, Ending, Job, Known, Outcome, Record, RunError, Subject};
 use crate::record_file::RecordFile;
 use crate::settings::{Machine, Settings, Verbosity};
 use crate::stats::{Stats, StatsFile};
-use crate::{agent_path, doctor, fail, profile, say, stats, summary};
+use crate::watching::Watching;
+use crate::{agent_path, doctor, fail, hints, profile, say, stats, summary};
 use pleat_mount::{Beside, BesideReport};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -28,28 +29,26 @@ pub fn run_as(raw: RunArgs, subject: Option<Subject>) -> Exit {
     let Prepared {
         settings,
         stats,
-        metrics,
+        watching,
         record,
     } = match prepare(raw, subject) {
         Ok(prepared) => prepared,
         Err((message, exit)) => return fail(&message, exit),
     };
-    let metrics = metrics.map(Arc::new);
     if settings.verbosity != Verbosity::Quiet {
         settings
             .warnings
             .iter()
             .for_each(|warning| say(&format!("warning: {warning}")));
     }
-    let (result, mounts) = start(&settings, record.as_ref(), metrics.as_ref());
-    if let Some(listener) = metrics {
-        listener.remove();
-    }
+    let (result, mounts) = start(&settings, record.as_ref(), &watching);
     let exit = tell(&result, &mounts, settings.verbosity);
     if let Some(record) = record {
         settle(record, &result);
     }
-    match stats.map(|file| file.write(&Stats::of(&settings, &result, &mounts))) {
+    let figures = Stats::of(&settings, &result, &mounts);
+    watching.end(&figures);
+    match stats.map(|file| file.write(&figures)) {
         // The program's own status matters more to a script than a full disk at the end.
         Some(Err(error)) => fail(&error.to_string(), exit),
         _ => exit,
@@ -72,7 +71,7 @@ fn settle(record: RecordFile, result: &Result<Outcome, RunError>) {
 struct Prepared {
     settings: Settings,
     stats: Option<StatsFile>,
-    metrics: Option<Listener>,
+    watching: Watching,
     record: Option<RecordFile>,
 }
 
@@ -89,10 +88,10 @@ fn prepare(raw: RunArgs, subject: Option<Subject>) -> Result<Prepared, (String, 
     if let Some(subject) = subject {
         settings.subject = subject;
     }
-    let stats = settings.stats.as_deref().map(StatsFile::create).transpose();
+    let stats = settings.reports.stats.as_deref();
+    let stats = stats.map(StatsFile::create).transpose();
     let stats = stats.map_err(|error| (error.to_string(), Exit::Usage))?;
-    let metrics = settings.metrics.as_ref().map(Listener::open);
-    let metrics = metrics.transpose().map_err(|why| (why, Exit::Usage))?;
+    let watching = Watching::open(&settings)?;
     // The last that can fail here: it may not be there a second time.
     let record = settings
         .record
@@ -101,7 +100,7 @@ fn prepare(raw: RunArgs, subject: Option<Subject>) -> Result<Prepared, (String, 
     Ok(Prepared {
         settings,
         stats,
-        metrics,
+        watching,
         record: record.transpose()?,
     })
 }
@@ -110,7 +109,7 @@ fn prepare(raw: RunArgs, subject: Option<Subject>) -> Result<Prepared, (String, 
 fn start(
     settings: &Settings,
     record: Option<&RecordFile>,
-    metrics: Option<&Arc<Listener>>,
+    watching: &Watching,
 ) -> (Result<Outcome, RunError>, Vec<BesideReport>) {
     let mounts = settings
         .mounts
@@ -120,8 +119,8 @@ fn start(
     let reports: Vec<Arc<Mutex<BesideReport>>> = mounts.iter().map(Beside::report).collect();
     let mut companions: Vec<Box<dyn Companion>> = Vec::new();
     companions.extend(mounts.into_iter().map(|mount| Box::new(mount) as Box<_>));
-    let known = known(settings, &reports, metrics.cloned());
-    let result = start_beside(settings, record, known, &mut companions);
+    let known = known(settings, &reports, watching);
+    let result = start_beside(settings, record, (known, watching), &mut companions);
     let read = |report: &Arc<Mutex<BesideReport>>| {
         let report = report.lock().unwrap_or_else(PoisonError::into_inner);
         report.clone()
@@ -132,7 +131,7 @@ fn start(
 fn start_beside(
     settings: &Settings,
     record: Option<&RecordFile>,
-    known: Known,
+    (known, watching): (Known, &Watching),
     companions: &mut [Box<dyn Companion>],
 ) -> Result<Outcome, RunError> {
     let agent = agent_path::find().map_err(|error| RunError::Other(error.to_string()))?;
@@ -147,6 +146,9 @@ fn start_beside(
     let file = file.map_err(|error| RunError::Other(format!("cannot record: {error}")))?;
     let job = Job {
         known: Some(known),
+        environment: environment(settings, watching),
+        beside: Some(watching.beside()),
+        trouble: Some(watching.trouble()),
         ..job(settings, agent, file, live)
     };
     let result = pager::run_beside(&job, companions);
@@ -156,25 +158,22 @@ fn start_beside(
     result
 }
 
+/// What differs in the program's environment.
+fn environment(settings: &Settings, watching: &Watching) -> Vec<(OsString, Option<OsString>)> {
+    let own = |name: &str| std::env::var_os(name);
+    let mut all = hints::variables(&settings.hints, settings.budget.bytes, &own);
+    all.extend(watching.environment());
+    all
+}
+
 /// How others find the job, and what they are told.
-fn known(
-    settings: &Settings,
-    mounts: &[Arc<Mutex<BesideReport>>],
-    metrics: Option<Arc<Listener>>,
-) -> Known {
-    let listening = metrics.map(|listener| -> Box<dyn Fn()> {
-        Box::new(move || {
-            if let Err(error) = serve_own(listener.clone()) {
-                say(&format!("warning: no metrics are served: {error}"));
-            }
-        })
-    });
+fn known(settings: &Settings, mounts: &[Arc<Mutex<BesideReport>>], watching: &Watching) -> Known {
     Known {
-        listening,
+        listening: Some(watching.listening()),
         name: settings.name.clone(),
         inside_pid: settings.inside_pid,
         stats: stats::so_far(settings, mounts),
-        is_told: settings.verbosity == Verbosity::Verbose,
+        is_told: watching.needs_control() || settings.verbosity == Verbosity::Verbose,
     }
 }
 
@@ -200,6 +199,9 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
         profile: settings.profile,
         agent,
         helper: crate::helper_path::find(),
+        environment: Vec::new(),
+        beside: None,
+        trouble: None,
         live: live.then_some(summary::show_live as fn(&pager::Live)),
         quiet: settings.verbosity == Verbosity::Quiet,
         known: None,

@@ -4,10 +4,10 @@
 //! Everything that can be known to be wrong before the program starts is found here, so a mistake
 //! costs a line and exit status 2 rather than a run.
 
-use crate::args::{CgroupArg, RunArgs};
+use crate::args::{CgroupArg, ReportArgs, RunArgs};
 use crate::budget::{Budget, Limited, MachineMemory};
+use crate::hints::Hint;
 use crate::jobs::Outer;
-use crate::metrics::Address;
 use crate::mounts::{refuse_inside, JobMount, JobMountError};
 use crate::pager::{OwnCgroup, Place, Protection, Subject, Swap, BUDGET_MIN};
 use crate::size::{human, parse_amount, parse_size, Amount, SizeError};
@@ -51,10 +51,10 @@ pub struct Settings {
     pub mounts: Vec<JobMount>,
     /// The trace to record.
     pub record: Option<Recording>,
-    /// Where the JSON goes.
-    pub stats: Option<PathBuf>,
-    /// Where how the job stands is served.
-    pub metrics: Option<Address>,
+    /// Runtimes that are told the budget.
+    pub hints: Vec<Hint>,
+    /// Who is told what.
+    pub reports: ReportArgs,
     /// Whether to tell where the time of faults and evictions went.
     pub profile: bool,
     /// How much to say.
@@ -210,8 +210,8 @@ impl Settings {
             record,
             verbosity: verbosity(&raw),
             subject: Subject::Program(raw.program),
-            stats: raw.stats,
-            metrics: raw.metrics,
+            hints: raw.hint,
+            reports: raw.reports,
             profile: raw.profile,
             warnings,
         })
@@ -380,9 +380,14 @@ fn resolve_mounts(raw: &RunArgs, swap: Option<&Swap>) -> Result<Vec<JobMount>, S
         let remedy = "choose another with --swap-dir, or say --no-swap";
         refuse_inside(&mounts, "the swap directory", dir, remedy)?;
     }
-    if let Some(stats) = &raw.stats {
-        let remedy = "write it elsewhere";
-        refuse_inside(&mounts, "the file of --stats,", stats, remedy)?;
+    let reports = [
+        ("the file of --stats,", &raw.reports.stats),
+        ("the file of --trace-stats,", &raw.reports.trace_stats),
+    ];
+    for (what, path) in reports {
+        if let Some(path) = path {
+            refuse_inside(&mounts, what, path, "write it elsewhere")?;
+        }
     }
     Ok(mounts)
 }

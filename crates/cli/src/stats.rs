@@ -92,6 +92,7 @@ struct SettingsStats<'a> {
     load_control: bool,
     shared_memory: bool,
     own_cgroup: &'static str,
+    hints: Vec<&'static str>,
     layout: &'a str,
     sizing: &'a str,
     admission: &'a str,
@@ -139,6 +140,15 @@ fn words(settings: &Settings) -> Vec<String> {
         .collect()
 }
 
+/// What is known of a run before it begins.
+pub fn beginning(settings: &Settings) -> serde_json::Value {
+    json!({
+        "pleat_version": env!("CARGO_PKG_VERSION"),
+        "program": words(settings),
+        "settings": SettingsStats::of(settings),
+    })
+}
+
 /// The same of a job that still runs, as far as it has come.
 pub fn so_far(settings: &Settings, mounts: &[Arc<Mutex<BesideReport>>]) -> Box<StatsOf> {
     let mounts = mounts.to_vec();
@@ -181,6 +191,7 @@ impl<'a> SettingsStats<'a> {
             load_control: settings.load_control,
             shared_memory: settings.shared_memory,
             own_cgroup: settings.own_cgroup.name(),
+            hints: settings.hints.iter().map(|hint| hint.name()).collect(),
             layout: &settings.preset.layout,
             sizing: &settings.preset.sizing,
             admission: &settings.preset.admission,

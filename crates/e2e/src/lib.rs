@@ -47,7 +47,7 @@ pub use pleat_testing::skip;
 pub use running::Running;
 pub use size::Megabytes;
 pub use swap_file::SwapFile;
-pub use sys::{resident_bytes, set_attribute};
+pub use sys::{kill_process, resident_bytes, set_attribute};
 pub use terminal::Terminal;
 pub use tree::{descendants, is_alive, working_in};
 pub use walk::Listing;

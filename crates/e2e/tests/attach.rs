@@ -350,21 +350,29 @@ fn a_shell_attaches_to_itself() {
 }
 
 /// As in a container with a small limit of CPU time: whatever pleat waits for takes seconds.
+/// A program that has 5 ms of CPU time in each second, with its threads and mappings of before, and who looks after it now. `None`: not here.
+fn attached_to_throttled(machine: &Machine) -> Option<(Bare, CpuGroup, (usize, usize), Running)> {
+    let bare = ready(machine, "0")?;
+    let before = (bare.threads(), bare.mappings());
+    let group = match CpuGroup::throttle(bare.pid(), 5000) {
+        Ok(group) => group,
+        Err(why) => {
+            skip(why);
+            return None;
+        }
+    };
+    let supervisor = attach(machine, bare.pid());
+    Some((bare, group, before, supervisor))
+}
+
 #[test]
 fn a_program_that_hardly_gets_a_cpu_is_left_as_it_was() {
-    const US_PER_S: u32 = 5000;
     let Some(machine) = Machine::ready() else {
         return;
     };
-    let Some(bare) = ready(&machine, "0") else {
+    let Some((bare, group, before, supervisor)) = attached_to_throttled(&machine) else {
         return;
     };
-    let before = (bare.threads(), bare.mappings());
-    let group = match CpuGroup::throttle(bare.pid(), US_PER_S) {
-        Ok(group) => group,
-        Err(why) => return skip(why),
-    };
-    let supervisor = attach(&machine, bare.pid());
     expect_away(&machine, &supervisor);
     detach(&machine, bare.pid());
     let outcome = supervisor.wait();
@@ -382,19 +390,12 @@ fn a_program_that_hardly_gets_a_cpu_is_left_as_it_was() {
 /// Where its agent is, is known only by what that says of itself.
 #[test]
 fn who_is_left_before_its_agent_has_spoken_keeps_nothing() {
-    const US_PER_S: u32 = 5000;
     let Some(machine) = Machine::ready() else {
         return;
     };
-    let Some(bare) = ready(&machine, "0") else {
+    let Some((bare, group, before, supervisor)) = attached_to_throttled(&machine) else {
         return;
     };
-    let before = (bare.threads(), bare.mappings());
-    let group = match CpuGroup::throttle(bare.pid(), US_PER_S) {
-        Ok(group) => group,
-        Err(why) => return skip(why),
-    };
-    let supervisor = attach(&machine, bare.pid());
     let has_agent = || bare.threads() > before.0;
     assert!(eventually(Duration::from_secs(60), has_agent));
     detach(&machine, bare.pid());

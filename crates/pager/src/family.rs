@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub struct Family {
     /// The processes that were named. None: this one has started the job.
     roots: Arc<Vec<Root>>,
+    /// Processes that this one has started beside the job: neither they nor what descends from them is of it.
+    beside: Arc<Vec<i32>>,
 }
 
 /// A process that was named.
@@ -27,6 +29,15 @@ impl Family {
     pub fn of(roots: Vec<Root>) -> Family {
         Family {
             roots: Arc::new(roots),
+            beside: Arc::default(),
+        }
+    }
+
+    /// The same without these, and what descends from them.
+    pub fn without(self, beside: Vec<i32>) -> Family {
+        Family {
+            beside: Arc::new(beside),
+            ..self
         }
     }
 
@@ -53,7 +64,9 @@ impl Family {
     ) -> Option<Vec<i32>> {
         let own = std::process::id() as i32;
         if !self.is_given() {
-            return lineage(pid, process, own);
+            let line = lineage(pid, process, own)?;
+            let is_beside = |pid: &i32| self.beside.contains(pid);
+            return (!is_beside(&pid) && !line.iter().any(is_beside)).then_some(line);
         }
         let line = ancestors(pid, process)?;
         let is_root = |pid: i32| {
@@ -76,7 +89,7 @@ impl Family {
     pub fn members(&self, met: &mut dyn Iterator<Item = i32>) -> Vec<i32> {
         let own = std::process::id() as i32;
         if !self.is_given() {
-            return procfs::descendants(own);
+            return procfs::descendants_without(own, &self.beside);
         }
         let roots: Vec<i32> = self.roots.iter().map(|root| root.pid).collect();
         let mut ours: HashSet<i32> = procfs::descendants(own).into_iter().collect();

@@ -78,6 +78,14 @@ pub struct Job {
     pub agent: PathBuf,
     /// The program that does what takes a privilege, if it is installed.
     pub helper: Option<PathBuf>,
+    /// What differs in the program's environment from this process's: a value, or nothing.
+    pub environment: Vec<(OsString, Option<OsString>)>,
+    /// Called while the process has no other thread: starts what runs beside the job. Process ids; neither these nor what descends from
+    /// them is of the job.
+    pub beside: Option<Box<StartBeside>>,
+    /// Called before the job is ended or left because it cannot go on, and when the kernel has killed for want of memory, with what is
+    /// said of it. The job waits meanwhile.
+    pub trouble: Option<Box<TellTrouble>>,
     /// Called a few times a second.
     pub live: Option<fn(&Live)>,
     /// No warnings.
@@ -85,6 +93,23 @@ pub struct Job {
     /// Under what name others find the job, and what they are told; `None`: there is no control socket.
     pub known: Option<Known>,
 }
+
+/// What has happened to a job, or is about to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// pleat ends it.
+    Stopped,
+    /// It was running before, and pleat leaves it.
+    Left,
+    /// The kernel has killed the program, or a process beside it, for want of memory.
+    Killed,
+}
+
+/// Tells of trouble, with what is said of it.
+pub type TellTrouble = dyn Fn(Trouble, &str);
+
+/// Starts processes beside the job.
+pub type StartBeside = dyn Fn() -> io::Result<Vec<i32>>;
 
 /// Makes JSON of the counters as they stand, and of the profile if there is one.
 pub type StatsOf = dyn Fn(&Report, Option<&ProfileReport>) -> serde_json::Value;
@@ -274,6 +299,10 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
     let mut helpers = helpers.map_err(other("start a helper"))?;
     let grant = Grant::find(job.helper.as_deref());
     helpers.extend(grant.helper());
+    let beside = job.beside.as_ref().map_or(Ok(Vec::new()), |start| start());
+    let beside = beside.map_err(other("start a process beside the job"))?;
+    helpers.extend(&beside);
+    let family = family.without(beside);
     if family.is_given() && !grant.reports_forks() {
         return Err(RunError::Unsupported(attach::NO_FORKS.into()));
     }

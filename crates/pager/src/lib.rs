@@ -80,7 +80,8 @@ pub use ends::Failure;
 pub use fold::check;
 pub use folds::FoldJob;
 pub use job::{
-    run, run_beside, Ending, Job, Known, Outcome, Place, Record, RunError, StatsOf, Subject, Swap,
+    run, run_beside, Ending, Job, Known, Outcome, Place, Record, RunError, StartBeside, StatsOf,
+    Subject, Swap, TellTrouble, Trouble,
 };
 pub use latency::{Latency, LatencyReport};
 pub use ledger::{Ledger, Tally};

@@ -71,6 +71,12 @@ pub(crate) fn program_command(
         let devices: Vec<String> = devices.collect();
         command.env(pleat_wire::DEVICES_VARIABLE, devices.join(","));
     }
+    for (name, value) in &job.environment {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
     if let Some(dir) = hidden_dir(companions)? {
         command.current_dir(dir);
     }

@@ -5,7 +5,7 @@
 //! still alive *after* everything was read by that number: then the number was this process's all the time.
 
 use crate::process::{pidfd, readable, signal, wait};
-use crate::procfs::{descendants, parent, Pid};
+use crate::procfs::{descendants_without, parent, Pid};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -140,12 +140,12 @@ pub fn of_descendant(pid: Pid, ancestor: Pid) -> Option<OwnedFd> {
     lineage(pid, &fd, ancestor).map(|_| fd)
 }
 
-/// Kills what descends from `ancestor`, but not `spared`. No number that is another process's by now is meant.
+/// Kills what descends from `ancestor`, but neither `spared` nor what descends from these. No number that is another process's by now is meant.
 pub fn kill_descendants(ancestor: Pid, spared: &[Pid]) {
     for _ in 0..ROUNDS_MAX {
-        let found = descendants(ancestor);
-        let found = found.into_iter().filter(|pid| !spared.contains(pid));
+        let found = descendants_without(ancestor, spared);
         let alive: Vec<OwnedFd> = found
+            .into_iter()
             .filter_map(|pid| of_descendant(pid, ancestor))
             .collect();
         if alive.is_empty() {

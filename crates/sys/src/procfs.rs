@@ -24,10 +24,10 @@ pub use maps::{
 pub use memory::{rollup, MinorFaults, Rollup, Statm, StatmReader};
 pub use pagemap::{present_anon_runs, zero_page_runs, PageTable};
 pub use process::{
-    children, command_line, descendants, exe, is_ending, is_strict, is_thread_of,
-    last_cpu_of_thread, limits, of_users, own_number, own_thread_number, parent, pids, real_uid,
-    seccomp_filters, shares_numbers, shows_us, sleeps_in, start_time, status, tgid_of_thread,
-    thread_called, CpuTimeReader, LastCpuReader, Limits, Status, ThreadTimes,
+    children, command_line, descendants, descendants_without, exe, is_ending, is_strict,
+    is_thread_of, last_cpu_of_thread, limits, of_users, own_number, own_thread_number, parent,
+    pids, real_uid, seccomp_filters, shares_numbers, shows_us, sleeps_in, start_time, status,
+    tgid_of_thread, thread_called, CpuTimeReader, LastCpuReader, Limits, Status, ThreadTimes,
 };
 pub use query::mapping_at;
 pub use state::{is_stopped, state, state_letter, status_of_first_but_one, waits_for_cpu, State};

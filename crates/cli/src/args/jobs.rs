@@ -1,6 +1,6 @@
 //! The flags of `pleat list`, `pleat set`, `pleat attach` and `pleat detach`.
 
-use super::{CgroupArg, RunArgs};
+use super::{CgroupArg, ReportArgs, RunArgs};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -119,9 +119,8 @@ pub struct AttachArgs {
     #[arg(long)]
     pub shared_memory: bool,
 
-    /// Write every counter as JSON to FILE at the end
-    #[arg(long, value_name = "FILE")]
-    pub stats: Option<PathBuf>,
+    #[command(flatten)]
+    pub reports: ReportArgs,
 
     /// Show a live status line on a terminal, and a summary at the end
     #[arg(short, long)]
@@ -153,7 +152,7 @@ impl AttachArgs {
             paranoid: given.paranoid,
             no_load_control: given.no_load_control,
             shared_memory: given.shared_memory,
-            stats: given.stats,
+            reports: given.reports,
             verbose: given.verbose,
             quiet: given.quiet,
             // They are in groups already, which others may have set up.

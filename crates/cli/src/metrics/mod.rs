@@ -5,14 +5,13 @@ mod serve;
 mod text;
 
 pub use address::Address;
-pub use serve::Listener;
+pub use serve::{Door, Listener};
 
 use crate::args::MetricsArgs;
 use crate::exit::{Exit, Stop};
 use crate::jobs::{News, Watch};
 use crate::output::printed;
 use std::io::Write;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use text::Seen;
 
@@ -39,7 +38,10 @@ fn try_metrics(raw: &MetricsArgs) -> Result<(), Stop> {
     };
     let listener = Listener::open(address).map_err(Stop::mistake)?;
     crate::say(&format!("metrics at {}", listener.shown()));
-    listener.serve(&mut || figures.text())
+    let door = listener
+        .door()
+        .map_err(|error| Stop::mistake(error.to_string()))?;
+    door.serve(&mut || figures.text())
 }
 
 /// Serves the figures of this process's job on a thread of its own, for as long as the process lives. The caller has blocked what
@@ -47,12 +49,12 @@ fn try_metrics(raw: &MetricsArgs) -> Result<(), Stop> {
 ///
 /// # Errors
 /// There can be no thread.
-pub fn serve_own(listener: Arc<Listener>) -> std::io::Result<()> {
+pub fn serve_own(door: Door) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name("pleat-metrics".into());
     let own = std::process::id() as i32;
     let work = move || {
         let mut figures = Figures::of(Watch::only(own));
-        listener.serve(&mut || figures.text())
+        door.serve(&mut || figures.text())
     };
     thread.stack_size(256 << 10).spawn(work).map(|_| ())
 }

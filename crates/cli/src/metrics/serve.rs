@@ -7,9 +7,9 @@ use httparse::{Request, Status, EMPTY_HEADER};
 use pleat_sys::local::{connect, effective_user, peer};
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,21 +22,24 @@ const PAUSE: Duration = Duration::from_millis(100);
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// Listens already.
+/// Listens already. Whoever drops it removes the socket's file.
 pub struct Listener {
     door: Door,
-    /// The socket's file, which goes with it.
-    file: Option<PathBuf>,
 }
 
-enum Door {
+/// Where somebody may knock.
+pub enum Door {
+    /// A port.
     Port(TcpListener),
-    Socket(UnixListener),
+    /// A socket, and its file.
+    Socket(UnixListener, PathBuf),
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.remove();
+        if let Door::Socket(_, file) = &self.door {
+            let _ = fs::remove_file(file);
+        }
     }
 }
 
@@ -46,7 +49,7 @@ impl Listener {
     /// # Errors
     /// One line, with the remedy.
     pub fn open(address: &Address) -> Result<Listener, String> {
-        match address {
+        let door = match address {
             Address::Port(address) => {
                 let door = TcpListener::bind(address).map_err(|error| match error.kind() {
                     ErrorKind::AddrInUse => {
@@ -54,10 +57,7 @@ impl Listener {
                     }
                     _ => format!("cannot serve metrics at {address}: {error}"),
                 })?;
-                Ok(Listener {
-                    door: Door::Port(door),
-                    file: None,
-                })
+                Door::Port(door)
             }
             Address::Socket(path) => {
                 let why = |error: io::Error| {
@@ -67,50 +67,49 @@ impl Listener {
                 let door = UnixListener::bind(path).map_err(why)?;
                 // Who has connected before this is told from its user by who he is.
                 fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(why)?;
-                Ok(Listener {
-                    door: Door::Socket(door),
-                    file: Some(path.clone()),
-                })
+                Door::Socket(door, path.clone())
             }
-        }
+        };
+        Ok(Listener { door })
     }
 
-    /// Removes the socket's file. A thread that serves there does not end, but with the process.
-    pub fn remove(&self) {
-        if let Some(file) = &self.file {
-            let _ = fs::remove_file(file);
-        }
+    /// For a thread that serves there.
+    ///
+    /// # Errors
+    /// Of the system: there are too many descriptors.
+    pub fn door(&self) -> io::Result<Door> {
+        Ok(match &self.door {
+            Door::Port(door) => Door::Port(door.try_clone()?),
+            Door::Socket(door, file) => Door::Socket(door.try_clone()?, file.clone()),
+        })
     }
 
     /// For messages.
     pub fn shown(&self) -> String {
-        match (&self.door, &self.file) {
-            (_, Some(file)) => file.display().to_string(),
-            (Door::Port(door), None) => match door.local_addr() {
+        match &self.door {
+            Door::Socket(_, file) => file.display().to_string(),
+            Door::Port(door) => match door.local_addr() {
                 Ok(address) => format!("http://{address}/metrics"),
                 Err(error) => error.to_string(),
             },
-            (Door::Socket(_), None) => "a socket".into(),
         }
     }
+}
 
+impl Door {
     /// Answers whoever asks, with what `figures` makes then; for ever.
     pub fn serve(&self, figures: &mut dyn FnMut() -> String) -> ! {
         loop {
-            let served = match &self.door {
-                Door::Port(door) => door.accept().and_then(|(mut stream, _)| {
-                    stream.set_read_timeout(Some(PATIENCE))?;
-                    stream.set_write_timeout(Some(PATIENCE))?;
-                    answer(&mut stream, figures)
-                }),
-                Door::Socket(door) => door.accept().and_then(|(mut stream, _)| {
+            let served = match self {
+                Door::Port(door) => door
+                    .accept()
+                    .and_then(|(stream, _)| answer(&mut Hasty::new(stream), figures)),
+                Door::Socket(door, _) => door.accept().and_then(|(stream, _)| {
                     let user = peer(&stream)?.uid;
-                    if user != 0 && user != effective_user() {
-                        return Ok(());
+                    match user == 0 || user == effective_user() {
+                        true => answer(&mut Hasty::new(stream), figures),
+                        false => Ok(()),
                     }
-                    stream.set_read_timeout(Some(PATIENCE))?;
-                    stream.set_write_timeout(Some(PATIENCE))?;
-                    answer(&mut stream, figures)
                 }),
             };
             // Of one who goes away, or is slow, nobody need hear.
@@ -130,6 +129,65 @@ impl Listener {
                 std::thread::sleep(PAUSE);
             }
         }
+    }
+}
+
+/// A connection that is over when its time is, however its bytes are spread over that.
+struct Hasty<S> {
+    stream: S,
+    end: Instant,
+}
+
+/// What can be told how long to wait.
+trait Limited: Read + Write {
+    fn limit(&self, left: Duration) -> io::Result<()>;
+}
+
+impl Limited for TcpStream {
+    fn limit(&self, left: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(left))?;
+        self.set_write_timeout(Some(left))
+    }
+}
+
+impl Limited for UnixStream {
+    fn limit(&self, left: Duration) -> io::Result<()> {
+        self.set_read_timeout(Some(left))?;
+        self.set_write_timeout(Some(left))
+    }
+}
+
+impl<S: Limited> Hasty<S> {
+    fn new(stream: S) -> Hasty<S> {
+        Hasty {
+            stream,
+            end: Instant::now() + PATIENCE,
+        }
+    }
+
+    fn limit(&self) -> io::Result<()> {
+        match self.end.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => self.stream.limit(left),
+            _ => Err(ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+impl<S: Limited> Read for Hasty<S> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.stream.read(into)
+    }
+}
+
+impl<S: Limited> Write for Hasty<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 
@@ -198,12 +256,8 @@ fn answer<S: Read + Write>(stream: &mut S, figures: &mut dyn FnMut() -> String) 
 
 /// What is asked: method and path; `None` where that is no question.
 fn question(stream: &mut impl Read) -> io::Result<Option<(String, String)>> {
-    let start = Instant::now();
     let (mut text, mut bytes) = (Vec::new(), [0; 1024]);
     while text.len() < QUESTION_MAX {
-        if start.elapsed() > PATIENCE {
-            return Err(ErrorKind::TimedOut.into());
-        }
         match stream.read(&mut bytes)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
             count => text.extend_from_slice(&bytes[..count]),
@@ -299,5 +353,25 @@ mod tests {
         fs::write(&path, "").unwrap();
         let error = Listener::open(&address).err().unwrap();
         assert!(error.contains("no socket"), "{error}");
+    }
+
+    #[test]
+    fn who_says_a_byte_now_and_then_is_not_waited_for_longer() {
+        let (mut slow, stream) = UnixStream::pair().unwrap();
+        let slow = std::thread::spawn(move || {
+            // For ten times as long as anybody is waited for.
+            let pause = PATIENCE / 10;
+            (0..100).all(|_| {
+                std::thread::sleep(pause);
+                slow.write_all(b"G").is_ok()
+            })
+        });
+        let start = Instant::now();
+        let error = answer(&mut Hasty::new(stream), &mut String::new).unwrap_err();
+        let is_late = matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock);
+        assert!(is_late, "{error}");
+        assert!(start.elapsed() >= PATIENCE && start.elapsed() < PATIENCE * 3);
+        // It is hung up on.
+        assert!(!slow.join().unwrap());
     }
 }

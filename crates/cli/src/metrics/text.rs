@@ -38,73 +38,56 @@ type Labels = Vec<(&'static str, String)>;
 /// Totals that go down, too.
 const KEPT: &str = "kept_";
 
+const fn figure<T>(name: &'static str, meaning: &'static str, of: fn(&T) -> u64) -> Figure<T> {
+    Figure { name, meaning, of }
+}
+
 /// What is told of a job by its status.
 const JOB: &[Figure<Status>] = &[
-    Figure {
-        name: "budget_bytes",
-        meaning: "The memory budget.",
-        of: |job| job.budget_bytes,
-    },
-    Figure {
-        name: "used_bytes",
-        meaning: "Memory in use of the budget: the tiers in memory together.",
-        of: |job| job.used_bytes,
-    },
-    Figure {
-        name: "processes",
-        meaning: "Processes of the job.",
-        of: |job| job.processes,
-    },
-    Figure {
-        name: "pages_away",
-        meaning: "Pages of 4096 bytes that are compressed or in the swap file.",
-        of: |job| job.pages_away,
-    },
+    figure("budget_bytes", "The memory budget.", |job| job.budget_bytes),
+    figure(
+        "used_bytes",
+        "Memory in use of the budget: the tiers in memory together.",
+        |job| job.used_bytes,
+    ),
+    figure("processes", "Processes of the job.", |job| job.processes),
+    figure(
+        "pages_away",
+        "Pages of 4096 bytes that are compressed or in the swap file.",
+        |job| job.pages_away,
+    ),
 ];
 
-/// What is told of each process, and whether it only grows.
-const PROCESS: &[(MetricType, Figure<Row>)] = &[
-    (
-        MetricType::Gauge,
-        Figure {
-            name: "process_resident_bytes",
-            meaning: "Memory of the process that can be compressed, and is not.",
-            of: |row| row.resident_bytes,
-        },
+/// What is told of each process. Only `PROCESS_TOTAL` never goes down.
+const PROCESS: &[Figure<Row>] = &[
+    figure(
+        "process_resident_bytes",
+        "Memory of the process that can be compressed, and is not.",
+        |row| row.resident_bytes,
     ),
-    (
-        MetricType::Gauge,
-        Figure {
-            name: "process_away_bytes",
-            meaning: "Memory of the process that is compressed or in the swap file, before compression.",
-            of: |row| row.away_bytes,
-        },
+    figure(
+        "process_away_bytes",
+        "Memory of the process that is compressed or in the swap file, before compression.",
+        |row| row.away_bytes,
     ),
-    (
-        MetricType::Gauge,
-        Figure {
-            name: "process_unfoldable_bytes",
-            meaning: "Memory of the process that cannot be compressed. Shared memory counts whole in each process.",
-            of: |row| row.unfoldable_bytes,
-        },
+    figure(
+        "process_unfoldable_bytes",
+        "Memory of the process that cannot be compressed. Shared memory counts whole in each process.",
+        |row| row.unfoldable_bytes,
     ),
-    (
-        MetricType::Gauge,
-        Figure {
-            name: "process_managed",
-            meaning: "1 where pages of the process can be taken away now, else 0.",
-            of: |row| u64::from(row.managed == Managed::Yes),
-        },
+    figure(
+        "process_managed",
+        "1 where pages of the process can be taken away now, else 0.",
+        |row| (row.managed == Managed::Yes) as u64,
     ),
-    (
-        MetricType::Counter,
-        Figure {
-            name: "process_stall_us",
-            meaning: "Microseconds that threads of the process waited for pages.",
-            of: |row| row.stall_us,
-        },
+    figure(
+        PROCESS_TOTAL,
+        "Microseconds that threads of the process waited for pages.",
+        |row| row.stall_us,
     ),
 ];
+
+const PROCESS_TOTAL: &str = "process_stall_us";
 
 impl Seen {
     fn labels(&self) -> Labels {
@@ -168,12 +151,16 @@ impl Collector for Snapshot {
             };
             self.put(encoder, (kind, figure), |d| &d.totals)?;
         }
-        for (kind, figure) in PROCESS {
+        for figure in PROCESS {
+            let kind = match figure.name == PROCESS_TOTAL {
+                true => MetricType::Counter,
+                false => MetricType::Gauge,
+            };
             let rows = self.answered().flat_map(|(job, detail)| {
                 let rows = detail.rows.iter();
                 rows.map(move |row| (process_labels(job, row), (figure.of)(row)))
             });
-            family(encoder, (*kind, figure.name, figure.meaning), rows)?;
+            family(encoder, (kind, figure.name, figure.meaning), rows)?;
         }
         Ok(())
     }

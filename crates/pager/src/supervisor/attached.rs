@@ -7,7 +7,7 @@
 use super::injecting::Beacons;
 use super::Supervisor;
 use crate::census::Stage;
-use crate::job::Ending;
+use crate::job::{Ending, Trouble};
 use crate::reclaim;
 use crate::shared::{lock, Link};
 use pleat_sys::inject::{self, Image, InjectError, Remains, TraceError};
@@ -79,6 +79,7 @@ impl Supervisor<'_> {
         if self.leave.is_some() {
             return;
         }
+        self.tell_trouble(Trouble::Left, &why.to_string());
         let text = match self.start_leaving() {
             Ok(()) => format!("{why}; the processes are left, with all their memory"),
             Err(cannot) => format!("{why}; they cannot be left either: {cannot}"),

@@ -1,7 +1,7 @@
 //! What the kernel killed for want of memory: said, for nobody else does.
 
 use super::Supervisor;
-use crate::job::Ending;
+use crate::job::{Ending, Trouble};
 use crate::own_group::OwnGroup;
 use pleat_sys::job_group::Version;
 use pleat_sys::limits;
@@ -122,6 +122,7 @@ impl Supervisor<'_> {
             ),
         };
         self.warn(&text);
+        self.tell_trouble(Trouble::Killed, &text);
     }
 }
 

@@ -33,7 +33,7 @@ use crate::companion::Companion;
 use crate::control::Control;
 use crate::family::Family;
 use crate::headroom::Headroom;
-use crate::job::{Ending, Job};
+use crate::job::{Ending, Job, Trouble};
 use crate::lookout::Lookout;
 use crate::own_group::OwnGroup;
 use crate::page_cache::{CacheRoom, GroupFiles};
@@ -378,6 +378,7 @@ impl<'a> Supervisor<'a> {
 
     /// Ends the job because pleat cannot keep its promise.
     fn stop(&mut self, message: String) -> Ending {
+        self.tell_trouble(Trouble::Stopped, &message);
         self.end_all();
         Ending::Stopped { message }
     }
@@ -543,6 +544,13 @@ impl<'a> Supervisor<'a> {
             faults: self.shared.meters.faults.get(),
             wall_us: self.start.elapsed().as_micros() as u64,
         });
+    }
+
+    /// Tells who wants to know before it is so.
+    fn tell_trouble(&self, trouble: Trouble, message: &str) {
+        if let Some(tell) = &self.job.trouble {
+            tell(trouble, message);
+        }
     }
 
     fn warn(&mut self, text: &str) {

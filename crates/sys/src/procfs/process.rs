@@ -365,9 +365,15 @@ fn stat_field<T: std::str::FromStr>(line: &[u8], index: usize) -> Option<T> {
 ///
 /// A process whose parent ended has been adopted and is missing, unless by one of these.
 pub fn descendants(pid: Pid) -> Vec<Pid> {
+    descendants_without(pid, &[])
+}
+
+/// The same without `left_out`, and what descends from these.
+pub fn descendants_without(pid: Pid, left_out: &[Pid]) -> Vec<Pid> {
     let mut all_children = None;
     let mut found = vec![pid];
-    let mut seen = HashSet::from([pid]);
+    let mut seen: HashSet<Pid> = left_out.iter().copied().collect();
+    seen.insert(pid);
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
         next += 1;
