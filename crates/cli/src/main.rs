@@ -23,7 +23,6 @@ mod mount;
 mod mounts;
 mod output;
 mod papers;
-mod plot;
 mod probe;
 mod profile;
 mod record_file;
