@@ -10,7 +10,7 @@ use std::process::Command;
 const FOR_TESTS: &str = "pleat-testing";
 
 /// Who may use whom. Dev-dependencies count, except in `pleat-e2e`, which is nothing but tests, and those on [`FOR_TESTS`].
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     (FOR_TESTS, &[]),
     ("pleat-types", &[]),
     ("pleat-sys", &["pleat-wire"]),
@@ -69,8 +69,9 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "pleat-sys",
         ],
     ),
-    // What is drawn knows nothing of what it shows.
+    // What is drawn knows nothing of what it shows; a report knows the files it reads, and not who writes them.
     ("pleat-plot", &[]),
+    ("pleat-report", &["pleat-plot"]),
     // The names of presets and codecs, for help and messages; everything else through the faces.
     (
         "pleat-cli",
@@ -84,6 +85,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
             "pleat-sys",
             "pleat-wire",
             "pleat-plot",
+            "pleat-report",
         ],
     ),
     // The names of presets and codecs again: the supervisor with a faulty disk (`faulty-run`).
