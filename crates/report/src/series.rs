@@ -38,6 +38,8 @@ pub enum Gauge {
 /// A figure that grows, of which the rate is shown. Times are in seconds a second.
 #[derive(Clone, Copy, Debug)]
 pub enum Rate {
+    /// Pages filled, wherever they came from.
+    Filled,
     Zero,
     File,
     Staged,
@@ -244,12 +246,21 @@ fn gauges(sample: &Sample) -> [f64; GAUGES] {
 
 /// In the order of [`Rate`].
 fn counted(totals: &Totals) -> [f64; RATES] {
+    let pages = [
+        totals.zero_pages,
+        totals.file_pages,
+        totals.staged_pages,
+        totals.compressed_pages,
+        totals.swap_pages,
+    ];
+    let [zero, file, staged, compressed, swap] = pages.map(|pages| pages as f64);
     [
-        totals.zero_pages as f64,
-        totals.file_pages as f64,
-        totals.staged_pages as f64,
-        totals.compressed_pages as f64,
-        totals.swap_pages as f64,
+        zero + file + staged + compressed + swap,
+        zero,
+        file,
+        staged,
+        compressed,
+        swap,
         totals.stall_us as f64 / 1e6,
         totals.rested_us as f64 / 1e6,
         totals.fold_us as f64 / 1e6,

@@ -48,7 +48,7 @@ fn browser() -> Option<&'static str> {
             .output()
             .is_ok_and(|output| output.status.success())
     };
-    let found = NAMES.into_iter().find(|name| works(&name));
+    let found = NAMES.into_iter().find(|name| works(name));
     if found.is_none() {
         pleat_testing::skip("not installed: chromium");
     }

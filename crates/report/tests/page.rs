@@ -283,6 +283,7 @@ fn runs_stand_beside_each_other_with_the_same_scales() {
     ];
     let html = page(&runs);
     checked(&html);
+    assert!(html.contains("<h3>Different settings</h3>"));
     assert!(
         html.contains("2 runs compared") && html.contains("-83%"),
         "{}",
@@ -369,6 +370,7 @@ impl<I: Iterator<Item = String>> Read for Stream<I> {
 fn a_week_takes_bounded_time_and_makes_no_larger_page() {
     let week = Made {
         seconds: 7 * 86_400,
+        interval: 10,
         processes: 2,
         ..Made::default()
     };

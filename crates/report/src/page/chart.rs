@@ -62,7 +62,8 @@ impl Chart {
         let most = points().map(of_point).fold(0.0, f64::max);
         Some(Frame {
             x: Axis::of_time(end_s),
-            y: self.unit.axis(most),
+            // What lies at the upper edge is hard to see.
+            y: self.unit.axis(most * 1.01),
             areas,
             lines,
         })

@@ -70,7 +70,7 @@ pub const CHARTS: [Chart; 7] = [
             rate!("from mapped files", "file", File),
             rate!("first touch, zeros", "zero", Zero),
         ],
-        lines: &[],
+        lines: &[rate!("all", "used", Filled)],
     },
     Chart {
         id: "stall",

@@ -103,6 +103,9 @@ impl<'a> Page<'a> {
         html += "</ol>\n</header>\n<section><h2>Key figures</h2>\n";
         html += &tables::compared(&self.runs, &self.heads);
         html += "<p class=\"note\">Small: the difference to the first run. Charts of all runs have the same scales.</p>\n";
+        if let Some(settings) = tables::different_settings(&self.runs, &self.heads) {
+            let _ = write!(html, "<h3>Different settings</h3>\n{settings}");
+        }
         html += "<div class=\"columns\">";
         for (at, run) in self.runs.iter().enumerate() {
             let _ = write!(

@@ -144,20 +144,6 @@ fn managed(process: &Process) -> String {
 
 /// What the runs were set to, and on which machine. HTML.
 pub fn settings(runs: &[&Run], heads: &[String]) -> String {
-    let mut names: Vec<&str> = Vec::new();
-    for run in runs {
-        for name in run
-            .start
-            .settings
-            .as_object()
-            .into_iter()
-            .flat_map(|all| all.keys())
-        {
-            if !names.contains(&name.as_str()) {
-                names.push(name);
-            }
-        }
-    }
     let mut columns = vec![words("Setting")];
     columns.extend(heads.iter().map(words));
     let mut table = Table::new("Settings and machine", &columns);
@@ -166,7 +152,7 @@ pub fn settings(runs: &[&Run], heads: &[String]) -> String {
         cells.extend(runs.iter().map(|run| words(of(run))));
         table.row(&cells);
     };
-    for name in names {
+    for name in names_of_settings(runs) {
         row(format!("<code>{}</code>", text(name)), &|run| {
             setting(name, &run.start.settings[name])
         });
@@ -185,6 +171,43 @@ pub fn settings(runs: &[&Run], heads: &[String]) -> String {
     });
     row("samples".into(), &|run| human_count(run.samples as f64));
     table.end()
+}
+
+/// The settings by which the runs differ. HTML; `None` where they are the same.
+pub fn different_settings(runs: &[&Run], heads: &[String]) -> Option<String> {
+    let mut columns = vec![words("Setting")];
+    columns.extend(heads.iter().map(words));
+    let mut table = Table::new("Settings by which the runs differ", &columns);
+    let mut is_empty = true;
+    for name in names_of_settings(runs) {
+        let values = || runs.iter().map(|run| &run.start.settings[name]);
+        if values().all(|value| *value == runs[0].start.settings[name]) {
+            continue;
+        }
+        is_empty = false;
+        let mut cells = vec![words(format!("<code>{}</code>", text(name)))];
+        cells.extend(values().map(|value| words(setting(name, value))));
+        table.row(&cells);
+    }
+    (!is_empty).then(|| table.end())
+}
+
+fn names_of_settings<'a>(runs: &[&'a Run]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = Vec::new();
+    for run in runs {
+        for name in run
+            .start
+            .settings
+            .as_object()
+            .into_iter()
+            .flat_map(|all| all.keys())
+        {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+    }
+    names
 }
 
 fn setting(name: &str, value: &Value) -> String {

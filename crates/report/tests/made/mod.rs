@@ -13,6 +13,8 @@ pub struct Made {
     pub name: String,
     pub process: String,
     pub seconds: u64,
+    /// Seconds between samples.
+    pub interval: u64,
     pub processes: u64,
     pub budget_mb: u64,
     pub needed_mb: u64,
@@ -30,6 +32,7 @@ impl Default for Made {
             name: "train".into(),
             process: "python3".into(),
             seconds: 1800,
+            interval: 1,
             processes: 16,
             budget_mb: 2048,
             needed_mb: 4600,
@@ -99,7 +102,7 @@ impl Made {
                "sizing": "ghosts", "admission": "all"})
     }
 
-    /// A line a second.
+    /// A line for each interval.
     pub fn samples(&self) -> Samples<'_> {
         Samples {
             made: self,
@@ -162,10 +165,10 @@ impl Iterator for Samples<'_> {
     type Item = String;
 
     fn next(&mut self) -> Option<String> {
-        if self.second >= self.made.seconds {
+        if self.second + self.made.interval > self.made.seconds {
             return None;
         }
-        self.second += 1;
+        self.second += self.made.interval;
         Some(self.sample().to_string())
     }
 }
