@@ -132,7 +132,7 @@ impl Chart {
                 let parts = frame.areas[..count]
                     .iter()
                     .map(|curve| sound((curve.of)(point).mean));
-                Some(parts.sum::<f64>())
+                parts.sum::<f64>()
             });
             let class = frame.areas[count - 1].class;
             for run in runs(points, tops) {
@@ -141,25 +141,33 @@ impl Chart {
             }
         }
         for curve in &frame.lines {
-            let value =
-                |of: fn(Spread) -> f64| points.iter().map(move |point| Some(of((curve.of)(point))));
-            if points
-                .iter()
-                .any(|point| spreads((curve.of)(point), &frame.y))
-            {
-                let (most, least) = (
-                    runs(points, value(|s| s.most)),
-                    runs(points, value(|s| s.least)),
-                );
-                for (most, least) in most.iter().zip(&least) {
-                    let path = band(&frame.placed(most), &frame.placed(least));
-                    let _ = writeln!(html, "<path class=\"w {}\" d=\"{path}\"/>", curve.class);
-                }
+            self.line(html, frame, points, curve);
+        }
+    }
+
+    /// A line at the mean, and a pale band as far as samples went; over areas only upwards, so that these keep their colours.
+    fn line(&self, html: &mut String, frame: &Frame, points: &[Point], curve: &Curve) {
+        let class = curve.class;
+        let runs_of =
+            |of: fn(Spread) -> f64| runs(points, points.iter().map(|point| of((curve.of)(point))));
+        let means = runs_of(|spread| spread.mean);
+        if points
+            .iter()
+            .any(|point| spreads((curve.of)(point), &frame.y))
+        {
+            let most = runs_of(|spread| spread.most);
+            let least = match frame.areas.is_empty() {
+                true => runs_of(|spread| spread.least),
+                false => means.clone(),
+            };
+            for (most, least) in most.iter().zip(&least) {
+                let path = band(&frame.placed(most), &frame.placed(least));
+                let _ = writeln!(html, "<path class=\"w {class}\" d=\"{path}\"/>");
             }
-            for run in runs(points, value(|s| s.mean)) {
-                let path = line(&frame.placed(&run));
-                let _ = writeln!(html, "<path class=\"l {}\" d=\"{path}\"/>", curve.class);
-            }
+        }
+        for run in means {
+            let path = line(&frame.placed(&run));
+            let _ = writeln!(html, "<path class=\"l {class}\" d=\"{path}\"/>");
         }
     }
 
@@ -228,14 +236,14 @@ fn spreads(spread: Spread, y: &Axis) -> bool {
 
 /// Times and values without gaps; where there is no value, one ends. The first and the last reach to the ends of their points, so that a
 /// single sample is a line, too.
-fn runs(points: &[Point], values: impl Iterator<Item = Option<f64>>) -> Vec<Vec<(f64, f64)>> {
+fn runs(points: &[Point], values: impl Iterator<Item = f64>) -> Vec<Vec<(f64, f64)>> {
     let mut all: Vec<Vec<(f64, f64)>> = Vec::new();
     let mut last: Option<(f64, f64)> = None;
     for (point, value) in points.iter().zip(values) {
-        let Some(value) = value.filter(|value| value.is_finite()) else {
+        if !value.is_finite() {
             end(&mut all, &mut last);
             continue;
-        };
+        }
         if last.is_none() {
             all.push(vec![(point.from_us as f64 / 1e6, value)]);
         }

@@ -128,6 +128,10 @@ impl<'a> Page<'a> {
 
     fn charts(&self) -> String {
         let mut html = String::new();
+        if !self.points.iter().all(Vec::is_empty) {
+            html += "<p class=\"note\">In charts, lines and areas are means; pale bands go as far as single samples did. Figures beside \
+                     names are the highest, and while you point at a chart those of that time.</p>\n";
+        }
         for chart in &CHARTS {
             let Some(frame) = chart.frame(&self.points, self.end_s) else {
                 continue;
