@@ -92,16 +92,23 @@ impl Look<'_> {
         command
     }
 
+    /// In a frame, which is as narrow as it is told; a window is not.
+    fn framed(&self, html: &str) -> String {
+        let (width, height) = self.size;
+        let html = html.replace('&', "&amp;").replace('"', "&quot;");
+        format!(
+            "<!DOCTYPE html><meta charset=\"utf-8\"><body style=\"margin:0\">\
+             <iframe style=\"border:0\" width=\"{width}\" height=\"{height}\" srcdoc=\"{html}\"></iframe>"
+        )
+    }
+
     /// What the probe sees. Nothing was said on the console.
     fn probe(&self, html: &str) -> Value {
-        // A frame is as narrow as it is told; a window is not.
-        let (width, height) = self.size;
         let probed = html.replace("</body>", &format!("<script>\n{PROBE}</script></body>"));
         let frame = format!(
-            "<!DOCTYPE html><meta charset=\"utf-8\"><iframe style=\"border:0\" width=\"{width}\" height=\"{height}\" srcdoc=\"{}\"></iframe>\
-             <pre id=\"seen\"></pre><script>addEventListener('message', function (event) {{\
+            "{}<pre id=\"seen\"></pre><script>addEventListener('message', function (event) {{\
              document.getElementById('seen').textContent = event.data; }});</script>",
-            probed.replace('&', "&amp;").replace('"', "&quot;")
+            self.framed(&probed)
         );
         let path = self.dir.join("probed.html");
         std::fs::write(&path, frame).unwrap();
@@ -135,7 +142,7 @@ impl Look<'_> {
     /// A picture, kept where PLEAT_SCREENS says.
     fn picture(&self, html: &str, name: &str) {
         let path = self.dir.join("page.html");
-        std::fs::write(&path, html).unwrap();
+        std::fs::write(&path, self.framed(html)).unwrap();
         let picture = self.dir.join(name);
         let output = self
             .command()
@@ -209,7 +216,7 @@ fn pictures_are_made_of_it() {
         ("report-wide.png", one(), (1280, 5200), false),
         ("report-dark.png", one(), (1280, 5200), true),
         ("report-two.png", two(), (1600, 5200), false),
-        ("report-phone.png", one(), (500, 7000), false),
+        ("report-phone.png", one(), (PHONE.0, 7000), false),
     ] {
         let look = Look {
             browser,
