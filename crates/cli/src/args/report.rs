@@ -14,12 +14,13 @@ Examples:
   From another machine, without a file there or here:
       ssh build cat train.jsonl | pleat report - -o - > train.html
 
-The page is one file that needs no other, and no network. Like the series, it names programs with all their
-arguments and their processes: look at these before you pass it on. docs/report.md explains the page.
+The page is one file that needs no other, and no network. Like the series, it names programs with
+all their arguments, and their processes: look at these before you pass it on. docs/report.md
+explains the page.
 
 Exit status:
-  0; 2 for a mistake on the command line, a file that does not exist or is no series; 125 when the page could
-  not be written.";
+  0; 2 for a mistake on the command line, a file that does not exist or is no series; 125 when the
+  page could not be written.";
 
 /// The flags of `pleat report`, unchecked.
 #[derive(Debug, Clone, clap::Args)]
