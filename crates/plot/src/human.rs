@@ -17,7 +17,7 @@ pub fn human_bytes(bytes: u64) -> String {
     }
 }
 
-/// A number of things in about three digits: `0.25`, `12.5`, `130k`, `2.4M`.
+/// A number of things in about three digits: `0.0012`, `0.25`, `12.5`, `130k`, `2.4M`.
 pub fn human_count(value: f64) -> String {
     const UNITS: [&str; 5] = ["", "k", "M", "G", "T"];
     let (mut shown, mut unit) = (value, 0);
@@ -28,7 +28,9 @@ pub fn human_count(value: f64) -> String {
     let digits = match shown.abs() {
         size if size >= 99.95 => 0,
         size if size >= 9.995 => 1,
-        _ => 2,
+        size if size >= 0.095 || size == 0.0 => 2,
+        // Two digits of what is little.
+        size => (1 - size.log10().floor() as i32).clamp(2, 5) as usize,
     };
     let text = format!("{shown:.digits$}");
     let text = match digits {
@@ -95,7 +97,9 @@ mod tests {
             (0.0, "0"),
             (-0.0, "0"),
             (0.25, "0.25"),
-            (0.001, "1e-3"),
+            (0.001, "0.001"),
+            (0.0123, "0.012"),
+            (0.000_001, "1e-6"),
             (1.0, "1"),
             (10.0, "10"),
             (12.54, "12.5"),

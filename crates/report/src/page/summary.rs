@@ -189,7 +189,7 @@ pub fn ended(run: &Run) -> String {
         Some("left") => "the processes were left, and go on".into(),
         Some("running") => "it still ran".into(),
         Some(other) => text(other),
-        None => "not known: it still runs, or pleat was killed".into(),
+        None => "it still runs, or pleat was killed".into(),
     }
 }
 

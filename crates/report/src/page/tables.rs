@@ -48,6 +48,7 @@ fn difference(first: Option<f64>, other: Option<f64>) -> String {
     match (first, other / first) {
         _ if first == other => "=".into(),
         (0.0, _) => "new".into(),
+        (_, times) if (times - 1.0).abs() < 0.0005 => "=".into(),
         (_, times) if times >= 3.0 => format!("{} x", human_count(times)),
         (_, times) => format!(
             "{:+.*}%",
@@ -235,6 +236,7 @@ mod tests {
             (100.0, 40.0, "-60%"),
             (100.0, 450.0, "4.5 x"),
             (0.0, 0.0, "="),
+            (10_000.0, 10_001.0, "="),
             (0.0, 5.0, "new"),
             (7.0, 0.0, "-100%"),
         ] {
