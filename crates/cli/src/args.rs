@@ -5,11 +5,12 @@
 
 mod generate;
 mod help;
+mod job_reports;
 mod jobs;
 mod model;
 mod mount;
 mod papers;
-mod reports;
+mod report;
 mod sim;
 mod swap;
 mod trace;
@@ -17,11 +18,12 @@ mod watch;
 
 pub use generate::{CompletionsArgs, GenerateAllArgs};
 pub use help::{command, parse};
+pub use job_reports::JobReportArgs;
 pub use jobs::{AttachArgs, DetachArgs, ListArgs, SetArgs};
 pub use model::{Figure, ModelArgs};
 pub use mount::MountArgs;
 pub use papers::PapersArgs;
-pub use reports::ReportArgs;
+pub use report::ReportArgs;
 pub use sim::{SimArgs, SimHost};
 pub use swap::BenchSwapArgs;
 pub use trace::{DumpArgs, GenerateArgs, ImportArgs, InfoArgs, Trace};
@@ -45,6 +47,7 @@ Examples:
   pleat attach --memory 4G 4711
   pleat mount --memory 1G /srv/www /mnt/www
   pleat top
+  pleat report train.jsonl
   pleat doctor
   pleat bench codec /tmp/mine.pages";
 
@@ -168,6 +171,9 @@ pub enum Command {
     /// Print how all jobs stand for Prometheus, or serve it
     #[command(after_help = watch::METRICS_EXAMPLES)]
     Metrics(MetricsArgs),
+    /// Make a page to look at, of how a job went or of several beside each other
+    #[command(after_help = report::EXAMPLES)]
+    Report(ReportArgs),
     /// Show a directory again, with its files' pages compressed in memory
     #[command(after_help = mount::EXAMPLES)]
     Mount(MountArgs),
@@ -400,7 +406,7 @@ pub struct RunArgs {
     pub paranoid: bool,
 
     #[command(flatten)]
-    pub reports: ReportArgs,
+    pub reports: JobReportArgs,
 
     /// Find out where the time of faults and evictions goes, part by part: a table at the end, and with
     /// --stats the field profile. Each fault takes 2 to 3 us longer for it
@@ -547,6 +553,7 @@ mod tests {
             ("pleat bench dump me x.pages", "pleat bench dump"),
             ("pleat trace info", "pleat trace info"),
             ("pleat model --figure 3", "pleat model"),
+            ("pleat report -o x.html", "pleat report"),
         ] {
             let text = one_line(&Args::try_parse_from(words(line)).unwrap_err(), words(line));
             assert!(

@@ -3,7 +3,7 @@
 //! This crate only reads the command line, settles what it means on this machine, hands the job to
 //! the pager and tells the user how it went. Follow a run through `args` (what was typed),
 //! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `jobs` asks those that
-//! run already. `doctor`,
+//! run already, and `report` shows how one went. `doctor`,
 //! `bench`, `trace`, `model` and `sim` run nothing: they look at the machine, at codecs, at references,
 //! and at what to expect.
 #![deny(unsafe_code)]
@@ -24,10 +24,10 @@ mod mount;
 mod mounts;
 mod output;
 mod papers;
-mod plot;
 mod probe;
 mod profile;
 mod record_file;
+mod report;
 mod run;
 mod settings;
 mod setup;
@@ -95,6 +95,9 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::Metrics(raw),
         }) => metrics::metrics(&raw),
+        Ok(Args {
+            command: Command::Report(raw),
+        }) => report::report(&raw),
         Ok(Args {
             command: Command::Doctor,
         }) => doctor::doctor(),

@@ -4,7 +4,7 @@
 //! Everything that can be known to be wrong before the program starts is found here, so a mistake
 //! costs a line and exit status 2 rather than a run.
 
-use crate::args::{CgroupArg, ReportArgs, RunArgs};
+use crate::args::{CgroupArg, JobReportArgs, RunArgs};
 use crate::budget::{Budget, Limited, MachineMemory};
 use crate::hints::Hint;
 use crate::jobs::Outer;
@@ -54,7 +54,7 @@ pub struct Settings {
     /// Runtimes that are told the budget.
     pub hints: Vec<Hint>,
     /// Who is told what.
-    pub reports: ReportArgs,
+    pub reports: JobReportArgs,
     /// Whether to tell where the time of faults and evictions went.
     pub profile: bool,
     /// How much to say.

@@ -3,6 +3,9 @@
 //! Units count in 1024s, with or without the `i` and the `B`. The arithmetic is exact: `1.5G` is a
 //! whole number of bytes, and no size passes through a float.
 
+/// Bytes for people: up to four digits and a unit that [`parse_size`] reads back, such as `206M` or `1.5G`.
+pub use pleat_plot::human_bytes as human;
+
 /// What `--memory` accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
@@ -129,23 +132,6 @@ fn unit_bytes(unit: &str) -> Option<u64> {
         _ => return None,
     };
     Some(1 << shift)
-}
-
-/// Bytes for people: up to four digits and a unit that [`parse_size`] reads back, such as `206M` or `1.5G`.
-pub fn human(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["", "K", "M", "G", "T"];
-    let mut unit = 0;
-    let mut tenths = u128::from(bytes) * 10;
-    while tenths >= 10_240 && unit + 1 < UNITS.len() {
-        tenths = (tenths + 512) / 1024;
-        unit += 1;
-    }
-    let (whole, tenth) = (tenths / 10, tenths % 10);
-    if whole >= 100 || tenth == 0 {
-        format!("{}{}", (tenths + 5) / 10, UNITS[unit])
-    } else {
-        format!("{whole}.{tenth}{}", UNITS[unit])
-    }
 }
 
 #[cfg(test)]

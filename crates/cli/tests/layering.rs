@@ -10,7 +10,7 @@ use std::process::Command;
 const FOR_TESTS: &str = "pleat-testing";
 
 /// Who may use whom. Dev-dependencies count, except in `pleat-e2e`, which is nothing but tests, and those on [`FOR_TESTS`].
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     (FOR_TESTS, &[]),
     ("pleat-types", &[]),
     ("pleat-sys", &["pleat-wire"]),
@@ -69,6 +69,9 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "pleat-sys",
         ],
     ),
+    // What is drawn knows nothing of what it shows; a report knows the files it reads, and not who writes them.
+    ("pleat-plot", &[]),
+    ("pleat-report", &["pleat-plot"]),
     // The names of presets and codecs, for help and messages; everything else through the faces.
     (
         "pleat-cli",
@@ -81,6 +84,8 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "pleat-codec",
             "pleat-sys",
             "pleat-wire",
+            "pleat-plot",
+            "pleat-report",
         ],
     ),
     // The names of presets and codecs again: the supervisor with a faulty disk (`faulty-run`).

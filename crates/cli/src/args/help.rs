@@ -6,7 +6,11 @@ use super::Args;
 use clap::{Command, CommandFactory, FromArgMatches};
 
 /// Where in the text after the flags the examples end.
-const REST: [&str; 2] = ["\n\nExit status:", "\n\nThe first line is"];
+const REST: [&str; 3] = [
+    "\n\nExit status:",
+    "\n\nThe first line is",
+    "\n\nThe page is",
+];
 /// Examples stand before the flags.
 const TEMPLATE: &str =
     "{about-with-newline}\n{usage-heading} {usage}\n\n{before-help}{all-args}{after-help}";
@@ -20,7 +24,10 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Run programs in less memory",
         &["run", "attach", "detach", "mount"],
     ),
-    ("Watch and steer what runs", &["top", "stat", "list", "set"]),
+    (
+        "Watch and steer what runs",
+        &["top", "stat", "list", "set", "report"],
+    ),
     ("This machine", &["doctor", "setup", "completions"]),
     (
         "Measure and simulate",

@@ -1,6 +1,6 @@
 //! The flags of `pleat list`, `pleat set`, `pleat attach` and `pleat detach`.
 
-use super::{CgroupArg, ReportArgs, RunArgs};
+use super::{CgroupArg, JobReportArgs, RunArgs};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -120,7 +120,7 @@ pub struct AttachArgs {
     pub shared_memory: bool,
 
     #[command(flatten)]
-    pub reports: ReportArgs,
+    pub reports: JobReportArgs,
 
     /// Show a live status line on a terminal, and a summary at the end
     #[arg(short, long)]

@@ -1,8 +1,8 @@
 //! The plot of `pleat bench codec --svg`: speed against size, a point for each codec, one panel for
 //! compressing and one for decompressing. Further left is smaller, further up is faster.
 
-use crate::plot::{begin, frame, line, text, Area, Axis, Labels, Point, END};
 use pleat_codec::measure::Measured;
+use pleat_plot::{begin, frame, line, text, Area, Axis, Labels, Point, END};
 use std::fmt::Write;
 
 const PAGE_BYTES: f64 = 4096.0;

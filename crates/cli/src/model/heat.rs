@@ -2,7 +2,7 @@
 //! regions of the paper's figure.
 
 use crate::args::Figure;
-use crate::plot::{begin, frame, text, Area, Axis, Labels, END};
+use pleat_plot::{begin, frame, text, Area, Axis, Labels, END};
 use std::fmt::Write;
 
 const HEIGHT: f64 = 460.0;

@@ -3,7 +3,7 @@
 use crate::args::PapersArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{create, print};
-use crate::plot::{LinePlot, Series};
+use pleat_plot::{LinePlot, Series};
 use pleat_sim::papers::{figures, Figure, Findings};
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
 //! The plot of `pleat sim --svg`: time against memory, a line for each preset.
 
 use super::Row;
-use crate::plot::{LinePlot, Scale, Series};
+use pleat_plot::{LinePlot, Scale, Series};
 
 /// Of all rows; those of one size of memory stand together.
 pub fn plot(rows: &[Row]) -> String {

@@ -10,7 +10,7 @@ mod series;
 
 pub use pressure::Thresholds;
 
-use crate::args::ReportArgs;
+use crate::args::JobReportArgs;
 use crate::exit::Exit;
 use crate::jobs::{News, Watch};
 use crate::metrics::{serve_own, Listener};
@@ -44,7 +44,7 @@ pub struct Watching {
 
 /// What the thread has.
 struct Watcher {
-    reports: ReportArgs,
+    reports: JobReportArgs,
     name: String,
     is_quiet: bool,
     swap: Option<SwapRoom>,

@@ -26,22 +26,30 @@ pub const END: &str = "</svg>\n";
 /// Series that have a colour of their own; later ones use them again, dashed.
 const COLOURS: usize = 8;
 
+/// A place in a picture; `y` grows downwards.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
+    /// From the left.
     pub x: f64,
+    /// From the top.
     pub y: f64,
 }
 
 /// A rectangle by its left upper corner.
 #[derive(Clone, Copy, Debug)]
 pub struct Area {
+    /// Its left edge.
     pub x: f64,
+    /// Its upper edge.
     pub y: f64,
+    /// From left to right.
     pub width: f64,
+    /// From top to bottom.
     pub height: f64,
 }
 
 impl Area {
+    /// Of this corner and size.
     pub const fn new(x: f64, y: f64, width: f64, height: f64) -> Area {
         Area {
             x,
@@ -51,10 +59,12 @@ impl Area {
         }
     }
 
+    /// Its right edge.
     pub fn right(&self) -> f64 {
         self.x + self.width
     }
 
+    /// Its lower edge.
     pub fn bottom(&self) -> f64 {
         self.y + self.height
     }
@@ -71,6 +81,7 @@ impl Area {
 /// What is written around a panel.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
+    /// Above all else.
     pub title: &'a str,
     /// Below.
     pub x: &'a str,
@@ -136,6 +147,7 @@ fn horizontal(svg: &mut String, y: f64, area: Area) {
     line(svg, "grid", Point { x: left, y }, Point { x: right, y });
 }
 
+/// A straight line.
 pub fn line(svg: &mut String, class: &str, from: Point, to: Point) {
     let _ = writeln!(
         svg,

@@ -1,5 +1,7 @@
 //! Axes: which range of values a plot shows, and where the round numbers on it are.
 
+use crate::human_count;
+
 /// How values are spread over an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
@@ -13,9 +15,12 @@ pub enum Scale {
 /// A range of values on a line from 0 to 1, and where its marks are.
 #[derive(Clone, Debug)]
 pub struct Axis {
+    /// The least value that it shows.
     pub from: f64,
+    /// The largest.
     pub to: f64,
     scale: Scale,
+    /// Where lines of the grid are, ascending.
     pub marks: Vec<f64>,
 }
 
@@ -69,6 +74,70 @@ impl Axis {
             to: round(above),
             scale: Scale::Log,
             marks: marks.into_iter().step_by(every).map(round).collect(),
+        }
+    }
+
+    /// From 0 to a round number that is not below `most`, for things that are counted.
+    pub fn counted(most: f64) -> Axis {
+        Axis::linear([0.0, sound(most)].into_iter())
+    }
+
+    /// The same for bytes: round numbers are multiples of powers of two.
+    pub fn of_bytes(most: f64) -> Axis {
+        const MARKS_MAX: f64 = 5.0;
+        let most = sound(most);
+        let powers = (0..63).map(|n| f64::from(n).exp2());
+        let step = least_step(powers, most / MARKS_MAX);
+        let count = (most / step).ceil().max(1.0);
+        Axis::with_marks(count * step, step)
+    }
+
+    /// From 0 to `end`, in seconds; marks are at whole seconds, minutes, hours or days as far as that is possible.
+    pub fn of_time(end: f64) -> Axis {
+        const MARKS_MAX: f64 = 7.0;
+        const ROUND: [f64; 20] = [
+            0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0,
+            1800.0, 3600.0, 7200.0, 10_800.0, 21_600.0, 43_200.0,
+        ];
+        let end = sound(end);
+        let days = (0..30).map(|n| round(n) * 86_400.0);
+        let step = least_step(ROUND.into_iter().chain(days), end / MARKS_MAX);
+        Axis::with_marks(end, step)
+    }
+
+    /// From 0 to `end`, marked at each multiple of `step`.
+    fn with_marks(end: f64, step: f64) -> Axis {
+        let count = (end / step * (1.0 + 1e-9)).floor() as usize;
+        Axis {
+            from: 0.0,
+            to: end,
+            scale: Scale::Linear,
+            marks: (0..=count).map(|n| n as f64 * step).collect(),
+        }
+    }
+
+    /// A mark of [`Axis::of_bytes`], as `--memory` takes it.
+    pub fn byte_label(mark: f64) -> String {
+        const UNITS: [&str; 5] = ["", "K", "M", "G", "T"];
+        let (mut value, mut unit) = (mark, 0);
+        while value >= 1024.0 && unit + 1 < UNITS.len() {
+            value /= 1024.0;
+            unit += 1;
+        }
+        format!("{}{}", human_count(value), UNITS[unit])
+    }
+
+    /// A mark of [`Axis::of_time`] in the unit that all marks of this axis have.
+    pub fn time_label(&self, mark: f64) -> String {
+        let (unit, name) = match self.to {
+            end if end < 300.0 => (1.0, "s"),
+            end if end < 18_000.0 => (60.0, "min"),
+            end if end < 432_000.0 => (3600.0, "h"),
+            _ => (86_400.0, "d"),
+        };
+        match mark == 0.0 {
+            true => "0".into(),
+            false => format!("{} {name}", human_count(mark / unit)),
         }
     }
 
@@ -126,6 +195,20 @@ fn round_step(wanted: f64, magnitude: f64) -> f64 {
     (-45..300).find(is_enough).map_or(wanted, round)
 }
 
+/// What an axis may end at: above 0, and no more than can be told.
+fn sound(most: f64) -> f64 {
+    match most.is_finite() && most > 0.0 {
+        true => most.min(1e18),
+        false => 1.0,
+    }
+}
+
+/// The first of these that is at least `wanted`.
+fn least_step(mut steps: impl Iterator<Item = f64>, wanted: f64) -> f64 {
+    let is_enough = |step: &f64| *step >= wanted * (1.0 - 1e-9);
+    steps.find(is_enough).unwrap_or(wanted)
+}
+
 fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.fold(None, |ends, value| match ends {
         None => Some((value, value)),
@@ -180,5 +263,46 @@ mod tests {
         let axis = Axis::logarithmic([0.0, -1.0, f64::NAN, 3.0, 9.0].into_iter());
         assert!(axis.from > 1.0 && axis.to <= 10.0, "{axis:?}");
         assert!(!axis.shows(0.0) && !axis.shows(f64::NAN) && axis.shows(3.0));
+    }
+
+    #[test]
+    fn bytes_are_marked_at_multiples_of_powers_of_two() {
+        for (most, marks) in [
+            (300e6, "0 64M 128M 192M 256M 320M"),
+            (1.3e9, "0 256M 512M 768M 1G 1.25G"),
+            (3.0, "0 1 2 3"),
+            (0.0, "0 1"),
+        ] {
+            let axis = Axis::of_bytes(most);
+            let labels: Vec<String> = axis.marks.iter().map(|m| Axis::byte_label(*m)).collect();
+            assert_eq!(labels.join(" "), marks);
+            assert!(axis.to >= most && axis.from == 0.0);
+        }
+    }
+
+    #[test]
+    fn times_are_marked_at_whole_units_and_end_where_they_end() {
+        for (end, marks) in [
+            (0.5, "0 0.1 s 0.2 s 0.3 s 0.4 s 0.5 s"),
+            (100.0, "0 20 s 40 s 60 s 80 s 100 s"),
+            (1800.0, "0 5 min 10 min 15 min 20 min 25 min 30 min"),
+            (604_800.0, "0 1 d 2 d 3 d 4 d 5 d 6 d 7 d"),
+            (90_000.0, "0 6 h 12 h 18 h 24 h"),
+        ] {
+            let axis = Axis::of_time(end);
+            let labels: Vec<String> = axis.marks.iter().map(|m| axis.time_label(*m)).collect();
+            assert_eq!(labels.join(" "), marks);
+            assert_eq!(axis.to, end);
+        }
+    }
+
+    #[test]
+    fn no_end_is_too_strange_for_an_axis() {
+        for end in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e-9, 1e300] {
+            for axis in [Axis::of_time(end), Axis::of_bytes(end), Axis::counted(end)] {
+                assert!(axis.to > axis.from && axis.to.is_finite(), "{axis:?}");
+                assert!((1..=13).contains(&axis.marks.len()), "{end}: {axis:?}");
+            }
+        }
     }
 }

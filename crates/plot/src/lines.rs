@@ -24,10 +24,15 @@ pub struct Series {
 /// What is said about a plot besides its data.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinePlot<'a> {
+    /// Above it, and for who cannot see it.
     pub title: &'a str,
+    /// What the x axis counts, and in which unit.
     pub x_label: &'a str,
+    /// The same of the y axis.
     pub y_label: &'a str,
+    /// How the x axis counts.
     pub x_scale: Scale,
+    /// How the y axis does.
     pub y_scale: Scale,
 }
 

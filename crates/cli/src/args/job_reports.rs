@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 /// Who is told what, unchecked.
 #[derive(Debug, Clone, Default, clap::Args)]
-pub struct ReportArgs {
+pub struct JobReportArgs {
     /// Write every counter as JSON to FILE at the end, also when the job failed
     #[arg(long, value_name = "FILE", help_heading = REPORTS)]
     pub stats: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub struct ReportArgs {
     pub notify: bool,
 }
 
-impl ReportArgs {
+impl JobReportArgs {
     /// Whether somebody is to be warned while the job runs.
     pub fn warns(&self) -> bool {
         self.pressure.is_some() || self.on_pressure.is_some()
