@@ -294,6 +294,13 @@ impl Census {
         self.sampled = None;
     }
 
+    /// The dear figures need not be read again before this time has passed.
+    pub fn sample_rarely(&mut self, least: Duration) {
+        if let Some((_, pause)) = &mut self.sampled {
+            *pause = (*pause).max(least);
+        }
+    }
+
     /// Bytes the job and pleat use now, without the staging rings. Processes that are gone drop out;
     /// `dear` allows the samples that cost.
     ///

@@ -63,6 +63,7 @@ mod shared;
 mod simulation;
 mod space;
 mod standins;
+mod stillness;
 mod store;
 mod strain;
 mod supervisor;

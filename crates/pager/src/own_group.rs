@@ -217,7 +217,8 @@ impl OwnGroup {
         })
     }
 
-    fn has_limit(&self) -> bool {
+    /// Whether who takes more than there is waits there, or is slowed.
+    pub fn has_limit(&self) -> bool {
         self.is_hard || self.around.is_some()
     }
 

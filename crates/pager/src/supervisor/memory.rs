@@ -4,6 +4,7 @@ use super::unmanaged::Obstacle;
 use super::Supervisor;
 use crate::census::Stage;
 use crate::cgroup::Gauge;
+use crate::own_group::OwnGroup;
 use crate::page_cache::Prices;
 use crate::reclaim;
 use crate::record::Recorder;
@@ -43,6 +44,8 @@ const LOOK_MAX: Duration = Duration::from_millis(50);
 /// The same while less than half of the budget is in use: without pressure looks are all that pleat costs.
 const LOOK_MAX_FAR: Duration = Duration::from_millis(100);
 const LOOK_MAX_RECORDING: Duration = Duration::from_millis(2);
+/// While a job does nothing, so many looks are for each at processes that are new and at figures that are dear.
+const OTHER_LOOKS: u32 = 10;
 /// Looking for processes that have not said hello may take this share of the time: one part in so many. A program that loads
 /// nothing can fill memory as fast as any.
 const STRAYS_SHARE: u32 = 50;
@@ -100,6 +103,7 @@ impl Supervisor<'_> {
         if std::mem::replace(&mut self.segment_counts, counts) != counts {
             self.census.sample_anew();
         }
+        self.census.sample_rarely(self.other_looks_pause);
         let mut reading = self.census.measure(near || is_peak, self.keeper);
         if !reading.is_exact && is_more(reading.bytes) {
             // The next look may find it gone.
@@ -174,6 +178,7 @@ impl Supervisor<'_> {
             let foreign = engine.foreign_bytes() + self.lent_bytes as i64;
             let growth = self.headroom.note(Instant::now(), foreign, processes);
             engine.expect_growth(growth);
+            self.foreign_bytes = foreign;
             let unfoldable = foreign.max(0) as u64 + stuck_bytes;
             self.unfoldable_bytes = unfoldable.saturating_sub(self.lent_bytes);
             self.overdraft_bytes = self.budget.overdraft(unfoldable, growth);
@@ -238,6 +243,7 @@ impl Supervisor<'_> {
         };
         let until_full = Duration::from_micros(room / GROWTH_BYTES_PER_US);
         until_full
+            .max(self.pause_of_stillness())
             .clamp(
                 if self.headroom.is_calm() {
                     LOOK_MIN_CALM
@@ -251,6 +257,28 @@ impl Supervisor<'_> {
                 },
             )
             .min(offers_pause)
+    }
+
+    /// How rarely a job that does nothing need be looked at: where a limit is near that the kernel kills at, no more rarely than another.
+    fn pause_of_stillness(&mut self) -> Duration {
+        let faults = self.shared.meters.faults.get();
+        let processes = self.census.processes.len();
+        let pause = self
+            .stillness
+            .note(Instant::now(), faults, self.foreign_bytes, processes);
+        // What else is looked at now and then: rarely while nothing happens, and at once when something does.
+        if pause.is_zero() && !self.other_looks_pause.is_zero() {
+            self.census.sample_anew();
+            self.strays_pause = Duration::ZERO;
+        }
+        self.other_looks_pause = pause * OTHER_LOOKS;
+        let is_waited_for = self.own_group.as_ref().is_some_and(OwnGroup::has_limit);
+        let may_be_killed = self.gauge.is_some() && !is_waited_for;
+        let somebody_waits = self.shared.starving.load(Ordering::Relaxed) > 0;
+        match may_be_killed || somebody_waits || self.is_recording() {
+            true => Duration::ZERO,
+            false => pause,
+        }
     }
 
     /// Whether references are to be recorded, or were: then every process is managed from its start.
@@ -402,7 +430,8 @@ impl Supervisor<'_> {
         }
         self.strays_at = Instant::now();
         let taken = (self.strays_at - start) * STRAYS_SHARE;
-        self.strays_pause = taken.clamp(STRAYS_PAUSE_MIN, STRAYS_PAUSE_MAX);
+        let pause = taken.max(self.other_looks_pause);
+        self.strays_pause = pause.clamp(STRAYS_PAUSE_MIN, STRAYS_PAUSE_MAX);
         if self.users_at.elapsed() >= USERS_EVERY {
             self.users_at = self.strays_at;
             self.part_users();

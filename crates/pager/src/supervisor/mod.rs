@@ -40,6 +40,7 @@ use crate::page_cache::{CacheRoom, GroupFiles};
 use crate::report::Live;
 use crate::shared::{lock, Link, Shared};
 use crate::standins::StandIns;
+use crate::stillness::Stillness;
 use crate::strain::Strain;
 use injecting::Injections;
 use killed::OomKills;
@@ -191,6 +192,11 @@ pub struct Supervisor<'a> {
     files_beyond_bytes: u64,
     /// What cannot be folded, at the last look.
     unfoldable_bytes: u64,
+    /// What is in use that the engine has not given, at the last look; less than nothing where it has given what is not used yet.
+    foreign_bytes: i64,
+    stillness: Stillness,
+    /// What is not at every look has so much time while nothing happens.
+    other_looks_pause: Duration,
     /// What pleat itself had at the last look, with what it keeps compressed.
     own_bytes: u64,
     /// Where the kernel counts whom it kills for want of memory.
@@ -309,6 +315,9 @@ impl<'a> Supervisor<'a> {
             left_to_others_bytes: 0,
             files_beyond_bytes: 0,
             unfoldable_bytes: 0,
+            foreign_bytes: 0,
+            stillness: Stillness::new(start),
+            other_looks_pause: Duration::ZERO,
             own_bytes: 0,
             memory_remedy: None,
             oom_kills: OomKills::open(own_group.as_ref()),
