@@ -308,3 +308,55 @@ fn a_value_that_settings_refuse_is_told_with_its_place() {
     let message = typed.config.given.blame_settings(&error);
     assert!(message.starts_with("--memory: 'lots'"), "{message}");
 }
+
+#[test]
+fn the_file_to_begin_with_is_right_and_its_profiles_are_documented() {
+    let text = include_str!("../../../../contrib/pleat.toml");
+    let layout = Layout::parse(Path::new("contrib/pleat.toml"), text).unwrap();
+    let page = include_str!("../../../../docs/config.md");
+    assert!(layout.profiles.len() > 2, "{:?}", layout.profiles);
+    for (name, settings) in &layout.profiles {
+        let rows = page
+            .lines()
+            .filter(|line| line.starts_with(&format!("| `{name}` |")));
+        let rows: Vec<&str> = rows.collect();
+        assert!(!rows.is_empty(), "nothing about {name}");
+        for one in settings {
+            assert!(
+                rows[0].contains(&format!("`{}", one.flag)),
+                "{name} has {}",
+                one.flag
+            );
+        }
+        of_file(text).run(&format!("pleat run --use {name} -- true"));
+    }
+    // With the comment signs of its examples taken away it is right, too.
+    let uncommented: String = text
+        .lines()
+        .map(|line| match line.strip_prefix('#') {
+            Some(rest) if !rest.starts_with(' ') => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let layout = Layout::parse(Path::new("contrib/pleat.toml"), &uncommented).unwrap();
+    assert!(!layout.top.is_empty() && !layout.commands["mount"].is_empty());
+}
+
+#[test]
+fn the_example_of_the_page_is_right() {
+    let page = include_str!("../../../../docs/config.md");
+    let lines = page
+        .lines()
+        .skip_while(|line| !line.contains("# ~/.config"));
+    let lines = lines.take_while(|line| line.is_empty() || line.starts_with("    "));
+    let text: String = lines
+        .map(|line| format!("{}\n", line.trim_start()))
+        .collect();
+    let raw = of_file(&text).run("pleat run --use ci -- make");
+    assert!(raw.hard && raw.kill_on_exit && raw.swap_dir.is_some());
+    assert_eq!((raw.memory.as_deref(), raw.mount.len()), (Some("4G"), 1));
+    assert_eq!(
+        raw.config.given.settings[1].origin.to_string(),
+        "/home/pleat.toml:13:8"
+    );
+}
