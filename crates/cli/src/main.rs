@@ -28,6 +28,7 @@ mod papers;
 mod plot;
 mod probe;
 mod profile;
+mod progress;
 mod record_file;
 mod run;
 mod settings;
