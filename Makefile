@@ -13,6 +13,9 @@ CARGO ?= cargo
 CC ?= cc
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 
+# Tests and measurements are of pleat's defaults, not of whatever this user has set.
+export PLEAT_NO_CONFIG = 1
+
 .PHONY: build install uninstall demo test lint unit fuzz e2e chaos chaos-short sim-pager net soak soak-short kernels kernels-short tools fuzz-tools clean
 
 build: tools

@@ -3,6 +3,7 @@
 //! Nothing here is checked against the machine or against other flags' values; `settings` does
 //! that. Errors of the parser become one line, as every other error of pleat.
 
+mod config;
 mod generate;
 mod help;
 mod job_reports;
@@ -16,8 +17,9 @@ mod swap;
 mod trace;
 mod watch;
 
+pub use config::ConfigArgs;
 pub use generate::{CompletionsArgs, GenerateAllArgs};
-pub use help::{command, parse};
+pub use help::command;
 pub use job_reports::JobReportArgs;
 pub use jobs::{AttachArgs, DetachArgs, ListArgs, SetArgs};
 pub use model::{Figure, ModelArgs};
@@ -432,6 +434,9 @@ pub struct RunArgs {
     #[arg(short, long, conflicts_with = "verbose", help_heading = REPORTS)]
     pub quiet: bool,
 
+    #[command(flatten)]
+    pub config: ConfigArgs,
+
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     pub program: Vec<OsString>,
@@ -457,8 +462,8 @@ fn codecs_help() -> String {
     )
 }
 
-/// Prints what the parser has to say: help in full, an error as one line with its remedy.
-pub fn explain(error: &clap::Error) -> Exit {
+/// Prints what the parser has to say: help in full, an error as one line with its remedy and, by `blame`, its place.
+pub fn explain(error: &clap::Error, blame: impl Fn(String) -> String) -> Exit {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     match error.kind() {
         DisplayHelp | DisplayVersion => {
@@ -470,7 +475,7 @@ pub fn explain(error: &clap::Error) -> Exit {
             let _ = error.print();
             Exit::Usage
         }
-        _ => crate::fail(&one_line(error, std::env::args_os()), Exit::Usage),
+        _ => crate::fail(&blame(one_line(error, std::env::args_os())), Exit::Usage),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! This crate only reads the command line, settles what it means on this machine, hands the job to
 //! the pager and tells the user how it went. Follow a run through `args` (what was typed),
+//! `config` (what is set elsewhere),
 //! `settings` (what it means), `run` (what happens) and `exit` (what the shell sees). `jobs` asks those that
 //! run already, and `report` shows how one went. `doctor`,
 //! `bench`, `trace`, `model` and `sim` run nothing: they look at the machine, at codecs, at references,
@@ -12,6 +13,7 @@ mod agent_path;
 mod args;
 mod bench;
 mod budget;
+mod config;
 mod doctor;
 mod exit;
 mod generate;
@@ -26,6 +28,7 @@ mod output;
 mod papers;
 mod probe;
 mod profile;
+mod progress;
 mod record_file;
 mod report;
 mod run;
@@ -58,7 +61,7 @@ fn main() -> std::process::ExitCode {
         ));
         return Exit::Failed.into();
     }
-    let exit = match args::parse() {
+    let exit = match config::parse() {
         Ok(Args {
             command: Command::Run(raw),
         }) => {
@@ -128,7 +131,7 @@ fn main() -> std::process::ExitCode {
         Ok(Args {
             command: Command::RunHooks,
         }) => watching::hooks::runner(),
-        Err(error) => args::explain(&error),
+        Err(exit) => exit,
     };
     exit.into()
 }

@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// Not for the one in the foreground.
 const FLAG_DAEMON: &str = "--daemon";
+/// The same where a file or a variable says so: variables count for more than files.
+const NOT_FOR_IT: [&str; 2] = ["PLEAT_DAEMON", "PLEAT_QUIET"];
 
 /// The JSON of `--stats`.
 #[derive(Serialize)]
@@ -86,17 +88,18 @@ fn exit_of(error: &JobError) -> Exit {
 
 /// Finds every mistake of the user before anything is mounted.
 fn prepare(raw: &MountArgs) -> Result<(pleat_mount::Job, Option<StatsFile>), (String, Exit)> {
+    let given = &raw.config.given;
     let usage = |message: String| (message, Exit::Usage);
     let machine = Machine::read().map_err(|error| (error.to_string(), Exit::Failed))?;
     let mut warnings = Vec::new();
     let budget = settings::resolve_budget(raw.memory.as_deref(), &machine.memory, &mut warnings);
-    let budget = budget.map_err(|error| usage(error.to_string()))?;
+    let budget = budget.map_err(|error| usage(given.blame_settings(&error)))?;
     let preset = settings::resolve_preset(raw.preset.as_deref());
-    let preset = preset.map_err(|error| usage(error.to_string()))?;
+    let preset = preset.map_err(|error| usage(given.blame_settings(&error)))?;
     let codec = Choice::parse(raw.codec.as_deref().unwrap_or(&preset.codec));
-    let codec = codec.map_err(|error| usage(error.to_string()))?;
+    let codec = codec.map_err(|error| usage(given.blame(&["codec", "preset"], error)))?;
     let stats = raw.stats.as_deref().map(StatsFile::create).transpose();
-    let stats = stats.map_err(|error| usage(error.to_string()))?;
+    let stats = stats.map_err(|error| usage(given.blame(&["stats"], error)))?;
     if !raw.quiet {
         warnings
             .iter()
@@ -131,6 +134,7 @@ fn in_background(raw: &MountArgs) -> Exit {
     let mut command = Command::new(program);
     command
         .args(foreground(std::env::args_os().skip(1)))
+        .envs(NOT_FOR_IT.map(|variable| (variable, "0")))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());

@@ -4,6 +4,7 @@
 //! written whatever happens after that.
 
 use crate::args::RunArgs;
+use crate::config::Given;
 use crate::exit::Exit;
 use crate::mounts::refuse_inside;
 use crate::pager::{self, Companion, Ending, Job, Known, Outcome, Record, RunError, Subject};
@@ -26,15 +27,19 @@ pub fn run(raw: RunArgs) -> Exit {
 
 /// The same, or takes up what runs already.
 pub fn run_as(raw: RunArgs, subject: Option<Subject>) -> Exit {
+    let given = raw.config.given.clone();
     let Prepared {
         settings,
         stats,
         watching,
         record,
-    } = match prepare(raw, subject) {
+    } = match prepare(raw, subject, &given) {
         Ok(prepared) => prepared,
         Err((message, exit)) => return fail(&message, exit),
     };
+    if settings.verbosity == Verbosity::Verbose {
+        given.lines().iter().for_each(|line| say(line));
+    }
     if settings.verbosity != Verbosity::Quiet {
         settings
             .warnings
@@ -42,7 +47,7 @@ pub fn run_as(raw: RunArgs, subject: Option<Subject>) -> Exit {
             .for_each(|warning| say(&format!("warning: {warning}")));
     }
     let (result, mounts) = start(&settings, record.as_ref(), &watching);
-    let exit = tell(&result, &mounts, settings.verbosity);
+    let exit = tell(&result, &mounts, settings.verbosity, &given);
     if let Some(record) = record {
         settle(record, &result);
     }
@@ -76,32 +81,38 @@ struct Prepared {
 }
 
 /// Finds every mistake of the user, so that nothing has been started when one is reported.
-fn prepare(raw: RunArgs, subject: Option<Subject>) -> Result<Prepared, (String, Exit)> {
+fn prepare(
+    raw: RunArgs,
+    subject: Option<Subject>,
+    given: &Given,
+) -> Result<Prepared, (String, Exit)> {
     // What keeps the machine from being read may have a name, and a remedy.
     let why = |error: std::io::Error| doctor::obstacle().unwrap_or(error.to_string());
     let mut machine = Machine::read().map_err(|error| (why(error), Exit::Failed))?;
     if let Some(Subject::Running(pids)) = &subject {
         machine.memory = machine.memory.for_running(pids);
     }
-    let mut settings =
-        Settings::resolve(raw, &machine).map_err(|error| (error.to_string(), Exit::Usage))?;
+    let mut settings = Settings::resolve(raw, &machine)
+        .map_err(|error| (given.blame_settings(&error), Exit::Usage))?;
     if let Some(subject) = subject {
         settings.subject = subject;
     }
     let stats = settings.reports.stats.as_deref();
     let stats = stats.map(StatsFile::create).transpose();
-    let stats = stats.map_err(|error| (error.to_string(), Exit::Usage))?;
-    let watching = Watching::open(&settings)?;
+    let stats = stats.map_err(|error| (given.blame(&["stats"], error), Exit::Usage))?;
+    let watching = Watching::open(&settings, given).map_err(|why| (why, Exit::Usage))?;
     // The last that can fail here: it may not be there a second time.
     let record = settings
         .record
         .as_ref()
-        .map(|record| RecordFile::create(&record.path));
+        .map(|record| RecordFile::create(&record.path))
+        .transpose()
+        .map_err(|(why, exit)| (given.blame(&["record"], why), exit));
     Ok(Prepared {
         settings,
         stats,
         watching,
-        record: record.transpose()?,
+        record: record?,
     })
 }
 
@@ -209,9 +220,14 @@ fn job(settings: &Settings, agent: PathBuf, record: Option<File>, live: bool) ->
 }
 
 /// Tells the user what is worth telling, and turns the result into an exit status.
-fn tell(result: &Result<Outcome, RunError>, mounts: &[BesideReport], verbosity: Verbosity) -> Exit {
+fn tell(
+    result: &Result<Outcome, RunError>,
+    mounts: &[BesideReport],
+    verbosity: Verbosity,
+    given: &Given,
+) -> Exit {
     match result {
-        Err(error) => fail(&error.to_string(), exit_of_error(error)),
+        Err(error) => fail(&given.blame_run(error), exit_of_error(error)),
         Ok(outcome) => {
             if verbosity == Verbosity::Verbose {
                 let _ = std::io::stderr().write_all(summary::summary(outcome, mounts).as_bytes());

@@ -9,6 +9,7 @@ fn pleat(args: &[&str]) -> Output {
     command
         .args(args)
         .env_remove("TMPDIR")
+        .env("PLEAT_NO_CONFIG", "1")
         .output()
         .expect("pleat runs")
 }
@@ -164,4 +165,100 @@ fn doctor_gives_a_verdict_a_line_and_a_remedy_for_whatever_is_missing() {
     for name in ["kernel", "userfaultfd", "agent", "swap", "budget"] {
         assert!(report.contains(name), "nothing about {name} in\n{report}");
     }
+}
+
+/// Runs pleat with its user's file of settings, and without an agent, so that nothing is ever started.
+fn with_settings(text: &str, args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path().join(".config/pleat");
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("pleat.toml"), text).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_pleat"))
+        .args(args)
+        .env_remove("XDG_CONFIG_HOME")
+        .env_remove("PLEAT_NO_CONFIG")
+        .env("HOME", home.path())
+        .env("PLEAT_AGENT", "/nonexistent.so")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let stderr = stderr.replace(home.path().to_str().unwrap(), "~");
+    (output.status.code(), stderr)
+}
+
+#[test]
+fn a_mistake_in_the_file_of_settings_is_told_with_its_place_unless_something_else_counts() {
+    let file = "\nmemory = 'lots'\n[profile.small]\nmemory = '20M'\n";
+    let run = ["run", "--", "true"];
+    let wrong = "pleat: ~/.config/pleat/pleat.toml:2:10: --memory: 'lots'";
+    for (variables, args, status, begin) in [
+        (&[][..], &run[..], 2, wrong),
+        (
+            &[("PLEAT_MEMORY", "much")],
+            &run,
+            2,
+            "pleat: $PLEAT_MEMORY: --memory: 'much'",
+        ),
+        (&[("PLEAT_MEMORY", "20M")], &run, 125, "pleat: $PLEAT_AGENT"),
+        (&[("PLEAT_USE", "small")], &run, 125, "pleat: $PLEAT_AGENT"),
+        (
+            &[],
+            &["run", "--use", "small", "--", "true"],
+            125,
+            "pleat: $PLEAT_AGENT",
+        ),
+        (
+            &[],
+            &["run", "--memory", "20M", "--", "true"],
+            125,
+            "pleat: $PLEAT_AGENT",
+        ),
+        (
+            &[],
+            &["run", "--no-config", "--", "true"],
+            125,
+            "pleat: $PLEAT_AGENT",
+        ),
+        (
+            &[("PLEAT_NO_CONFIG", "1")],
+            &run,
+            125,
+            "pleat: $PLEAT_AGENT",
+        ),
+        (
+            &[("PLEAT_CONFIG", "/nonexistent.toml")],
+            &run,
+            2,
+            "pleat: /nonexistent.toml: cannot be read",
+        ),
+    ] {
+        let (code, stderr) = with_settings(file, args, variables);
+        assert_eq!(code, Some(status), "{variables:?} {args:?}: {stderr}");
+        assert!(
+            stderr.starts_with(begin),
+            "{variables:?} {args:?}: {stderr}"
+        );
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+}
+
+#[test]
+fn a_file_of_the_working_directory_counts_only_when_it_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("pleat.toml"), "memory = 'lots'\n").unwrap();
+    let complaint = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pleat"));
+        let command = command.args(args).current_dir(dir.path());
+        let command = command
+            .env("HOME", dir.path())
+            .env_remove("XDG_CONFIG_HOME");
+        let command = command.env_remove("PLEAT_NO_CONFIG");
+        let output = command.env("PLEAT_AGENT", "/nonexistent.so").output();
+        String::from_utf8(output.unwrap().stderr).unwrap()
+    };
+    let line = complaint(&["run", "--", "true"]);
+    assert!(line.contains("$PLEAT_AGENT"), "{line}");
+    let line = complaint(&["run", "--config", "pleat.toml", "--", "true"]);
+    assert!(line.starts_with("pleat: pleat.toml:1:10: "), "{line}");
 }

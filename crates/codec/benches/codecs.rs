@@ -46,7 +46,7 @@ fn run(codecs: &[&str]) -> Result<String, Box<dyn std::error::Error>> {
             typical_pools(GENERATED_PAGES)
         }
     };
-    Ok(table(&measure(&pools, codecs)?))
+    Ok(table(&measure(&pools, codecs, &|_| ())?))
 }
 
 fn read_pools(dir: &Path) -> Result<Vec<Pool>, Box<dyn std::error::Error>> {

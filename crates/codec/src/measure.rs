@@ -91,9 +91,15 @@ pub enum MeasureError {
 /// Holds all the compressed pages of all codecs at once. Takes about 20 times as long as compressing
 /// and decompressing every page once with each.
 ///
+/// `done` is told of pages that a codec has gone through once more, [`passes`] of them in all.
+///
 /// # Errors
 /// A name that is no choice, or a page that did not come back the same.
-pub fn measure(pools: &[Pool], codecs: &[&str]) -> Result<Vec<Measured>, MeasureError> {
+pub fn measure(
+    pools: &[Pool],
+    codecs: &[&str],
+    done: &dyn Fn(u64),
+) -> Result<Vec<Measured>, MeasureError> {
     let mut subjects = Vec::new();
     for codec in codecs {
         let of_codec = pools
@@ -105,6 +111,7 @@ pub fn measure(pools: &[Pool], codecs: &[&str]) -> Result<Vec<Measured>, Measure
     for subject in subjects.iter_mut().flatten() {
         subject.compress_pass();
         subject.check_pass()?;
+        done(subject.pages());
     }
     for pass in 0..PASSES {
         for turn in 0..codecs.len() {
@@ -113,12 +120,19 @@ pub fn measure(pools: &[Pool], codecs: &[&str]) -> Result<Vec<Measured>, Measure
                 subject.compress_ns.push(ns);
                 let ns = subject.decompress_pass()?;
                 subject.decompress_ns.push(ns);
+                done(subject.pages());
             }
         }
     }
     let of_pool = |pool| subjects.iter().filter_map(move |s| s.get(pool));
     let measured = (0..pools.len()).flat_map(of_pool);
     Ok(measured.map(Subject::measured).collect())
+}
+
+/// How many pages [`measure`] goes through, each as often as it does so.
+pub fn passes(pools: &[Pool], codecs: &[&str]) -> u64 {
+    let pages: usize = pools.iter().map(|pool| pool.pages.len()).sum();
+    (pages * codecs.len() * (1 + PASSES)) as u64
 }
 
 /// For each codec the figures over all pages of all pools, in the order of the codecs. The pool is
@@ -219,6 +233,10 @@ impl<'a> Subject<'a> {
             self.bytes.extend_from_slice(bytes);
         }
         Ok(())
+    }
+
+    fn pages(&self) -> u64 {
+        self.pool.pages.len() as u64
     }
 
     /// Nanoseconds per page.
@@ -335,7 +353,7 @@ mod tests {
             pool("empty", vec![]),
             pool("raw", vec![noise()]),
         ];
-        for measured in measure(&pools, Choice::names()).expect("every page comes back") {
+        for measured in measure(&pools, Choice::names(), &|_| ()).expect("every page comes back") {
             let figures = (measured.pages, measured.same_pages, measured.raw_pages);
             let (expected, bytes) = match measured.pool.as_str() {
                 "mixed" => ((4, 2, 2), 2048.0),
@@ -350,7 +368,7 @@ mod tests {
     #[test]
     fn figures_come_by_pool_and_then_by_codec() {
         let pools = [pool("a", vec![noise()]), pool("b", vec![noise()])];
-        let measured = measure(&pools, Choice::names()).expect("every page comes back");
+        let measured = measure(&pools, Choice::names(), &|_| ()).expect("every page comes back");
         let found = measured.iter().map(|m| (m.pool.as_str(), m.codec.as_str()));
         let expected = ["a", "b"]
             .iter()
@@ -360,7 +378,8 @@ mod tests {
 
     #[test]
     fn a_name_that_is_no_codec_is_an_error() {
-        let error = measure(&[pool("a", vec![noise()])], &["lz4", "lz5"]).expect_err("no lz5");
+        let error =
+            measure(&[pool("a", vec![noise()])], &["lz4", "lz5"], &|_| ()).expect_err("no lz5");
         assert!(matches!(error, MeasureError::UnknownCodec(_)), "{error}");
     }
 

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub struct Terminal {
     child: Child,
     outer: File,
     parser: Arc<Mutex<vt100::Parser>>,
+    bytes: Arc<AtomicUsize>,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -32,18 +34,22 @@ impl Terminal {
         let parser = Arc::new(Mutex::new(vt100::Parser::new(size.1, size.0, 0)));
         let mut from = outer.try_clone().expect("descriptors are to be had");
         let to = parser.clone();
+        let bytes_of_all = Arc::new(AtomicUsize::new(0));
+        let all = bytes_of_all.clone();
         // Ends when no program has the terminal any more.
         let reader = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(count @ 1..) = from.read(&mut bytes) {
                 let mut parser = to.lock().unwrap_or_else(PoisonError::into_inner);
                 parser.process(&bytes[..count]);
+                all.fetch_add(count, Ordering::Relaxed);
             }
         });
         Terminal {
             child,
             outer,
             parser,
+            bytes: bytes_of_all,
             reader: Some(reader),
         }
     }
@@ -72,6 +78,11 @@ impl Terminal {
     /// What is on the screen.
     pub fn screen(&self) -> String {
         self.look(|parser| parser.screen().contents())
+    }
+
+    /// How many bytes have been written to it, gone from the screen or not.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// The screen as SVG, with its colours.

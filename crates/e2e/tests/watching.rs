@@ -88,7 +88,11 @@ fn a_series_tells_of_each_second_and_of_the_end() {
     assert!(latencies["compressed"]["median_ns"].as_u64() > Some(0));
     let page = machine.scratch().join("page.html");
     let made = machine.ask(["report", at, "-o", page.to_str().expect("a plain path")]);
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
     let page = read(&page);
     assert!(page.contains("train") && page.contains("How long faults took"));
 }

@@ -67,6 +67,19 @@ impl Signals {
             sender: record.ssi_pid as i32,
         })
     }
+
+    /// Gives this thread the mask it had before, in which what waits arrives as if it had never been collected.
+    pub fn release(&self) {
+        // SAFETY: the set was filled by pthread_sigmask.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+
+    /// Has this process do what it would have done at a signal that was collected. Returns where that is ignored.
+    pub fn obey(&self, number: i32) {
+        self.release();
+        // SAFETY: no pointers.
+        unsafe { libc::raise(number) };
+    }
 }
 
 /// Lets `command` start its program with the signal mask of before [`Signals::collect`].

@@ -18,7 +18,7 @@ pub use generate::{
 };
 pub use survey::{ProcessSurvey, Survey};
 
-use pleat_types::PageNo;
+pub use pleat_types::PageNo;
 
 /// Which process of a source, counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -3,7 +3,7 @@
 //! All of it is made of the one definition of commands and flags. Completions and man pages (`generate`) come from the same.
 
 use super::Args;
-use clap::{Command, CommandFactory, FromArgMatches};
+use clap::{Command, CommandFactory};
 
 /// Where in the text after the flags the examples end.
 const REST: [&str; 3] = [
@@ -35,16 +35,6 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
     ("Others", &[]),
 ];
-
-/// What was typed.
-///
-/// # Errors
-/// It is no command line of pleat's, or asks for help: see [`super::explain`].
-pub fn parse() -> Result<Args, clap::Error> {
-    let mut command = command();
-    let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
-    Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
-}
 
 /// Every command, as help shows it.
 pub fn command() -> Command {

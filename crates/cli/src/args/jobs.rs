@@ -1,6 +1,6 @@
 //! The flags of `pleat list`, `pleat set`, `pleat attach` and `pleat detach`.
 
-use super::{CgroupArg, JobReportArgs, RunArgs};
+use super::{CgroupArg, ConfigArgs, JobReportArgs, RunArgs};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -130,6 +130,9 @@ pub struct AttachArgs {
     #[arg(short, long, conflicts_with = "verbose")]
     pub quiet: bool,
 
+    #[command(flatten)]
+    pub config: ConfigArgs,
+
     /// The processes, with all that they have started and will start
     #[arg(required = true, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pids: Vec<i32>,
@@ -155,6 +158,7 @@ impl AttachArgs {
             reports: given.reports,
             verbose: given.verbose,
             quiet: given.quiet,
+            config: given.config,
             // They are in groups already, which others may have set up.
             cgroup: Some(CgroupArg::Never),
             program: vec![name],

@@ -1,6 +1,6 @@
 //! The flags of `pleat mount`.
 
-use super::{codec_help, preset_help};
+use super::{codec_help, preset_help, ConfigArgs};
 use std::path::PathBuf;
 
 /// Shown after the help.
@@ -68,6 +68,9 @@ pub struct MountArgs {
     /// Print nothing but errors
     #[arg(short, long)]
     pub quiet: bool,
+
+    #[command(flatten)]
+    pub config: ConfigArgs,
 
     /// The directory to show
     #[arg(value_name = "SOURCE")]

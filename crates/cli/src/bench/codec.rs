@@ -4,7 +4,10 @@ use super::svg;
 use crate::args::BenchCodecArgs;
 use crate::exit::Stop;
 use crate::output::{create, print};
-use pleat_codec::measure::{measure, table, totals, MeasureError, Measured, Pool, PoolError};
+use crate::progress::Progress;
+use pleat_codec::measure::{
+    measure, passes, table, totals, MeasureError, Measured, Pool, PoolError,
+};
 use pleat_codec::Choice;
 use serde::Serialize;
 use std::io::ErrorKind;
@@ -32,10 +35,13 @@ pub fn codec(raw: &BenchCodecArgs) -> Result<(), Stop> {
         .as_deref()
         .map(|file| create(file, "--svg"))
         .transpose()?;
-    let measured = measure(&pools, &codecs).map_err(|error| match error {
+    let progress = Progress::of("measuring", Some(passes(&pools, &codecs)));
+    let measured = measure(&pools, &codecs, &|pages| progress.step(pages));
+    let measured = measured.map_err(|error| match error {
         MeasureError::UnknownCodec(_) => Stop::mistake(error.to_string()),
         _ => Stop::failure(error.to_string()),
     })?;
+    drop(progress);
     if let Some(plot) = plot {
         plot.write(&svg::plot(&totals(&measured)))?;
     }

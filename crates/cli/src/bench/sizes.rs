@@ -5,6 +5,7 @@ use super::codec::{chosen_codecs, read_pools};
 use crate::args::BenchCodecArgs;
 use crate::exit::Stop;
 use crate::output::print;
+use crate::progress::Progress;
 use pleat_codec::measure::Pool;
 use pleat_codec::{Choice, Folded, Folder, PageKind};
 use std::sync::Arc;
@@ -24,7 +25,15 @@ pub fn sizes(raw: &BenchCodecArgs) -> Result<(), Stop> {
         }
     };
     let pools = read_pools(&raw.files, raw.pages as usize)?;
-    let lines: Result<Vec<String>, Stop> = pools.iter().map(|pool| lines(pool, codec)).collect();
+    let pages = pools.iter().map(|pool| pool.pages.len() as u64).sum();
+    let progress = Progress::of("compressing", Some(pages));
+    let of_pool = |pool: &Pool| {
+        let lines = lines(pool, codec);
+        progress.step(pool.pages.len() as u64);
+        lines
+    };
+    let lines: Result<Vec<String>, Stop> = pools.iter().map(of_pool).collect();
+    drop(progress);
     print(&lines?.concat())
 }
 

@@ -4,6 +4,7 @@ use super::codec::read_pools;
 use crate::args::BenchSwapArgs;
 use crate::exit::Stop;
 use crate::output::print;
+use crate::progress::Progress;
 use pleat_codec::measure::Pool;
 use pleat_engine::{preset, Preset};
 use pleat_sim::density::{density, Density};
@@ -102,14 +103,18 @@ fn files(given: &[PathBuf]) -> Result<Vec<PathBuf>, Stop> {
 }
 
 fn measure<'a>(pools: &'a [Pool], presets: &'a [Preset]) -> Result<Vec<Row<'a>>, Stop> {
+    let pages: usize = pools.iter().map(|pool| pool.pages.len()).sum();
+    let progress = Progress::of("measuring", Some((pages * presets.len()) as u64));
     let pairs = pools
         .iter()
         .flat_map(|pool| presets.iter().map(move |preset| (pool, preset)));
     let rows = pairs.map(|(pool, preset)| {
+        let density = density(preset, &pool.pages).map_err(Stop::failure)?;
+        progress.step(pool.pages.len() as u64);
         Ok(Row {
             pool: &pool.name,
             preset: &preset.name,
-            density: density(preset, &pool.pages).map_err(Stop::failure)?,
+            density,
         })
     });
     rows.collect()

@@ -3,6 +3,7 @@
 use crate::args::PapersArgs;
 use crate::exit::{Exit, Stop};
 use crate::output::{create, print};
+use crate::progress::Progress;
 use pleat_plot::{LinePlot, Series};
 use pleat_sim::papers::{figures, Figure, Findings};
 use std::fmt::Write;
@@ -18,14 +19,18 @@ fn show(raw: &PapersArgs) -> Result<(), Stop> {
         return print(&figures().iter().map(line).collect::<String>());
     }
     let mut failed = 0;
-    for figure in chosen(&raw.figure)? {
+    let chosen = chosen(&raw.figure)?;
+    let work = chosen.iter().map(|figure| u64::from(figure.work)).sum();
+    let progress = Progress::of("making figures", Some(work));
+    for figure in chosen {
         let findings = (figure.make)();
         failed += findings.claims.iter().filter(|claim| !claim.holds).count();
         if let Some(dir) = &raw.svg {
             let file = dir.join(format!("{}.svg", figure.name));
             create(&file, "--svg")?.write(&plot(&figure, &findings))?;
         }
-        print(&text(&figure, &findings))?;
+        progress.print(&text(&figure, &findings))?;
+        progress.step(figure.work.into());
     }
     match failed {
         0 => Ok(()),

@@ -4,6 +4,7 @@ use super::{table, References};
 use crate::args::SimArgs;
 use crate::exit::Stop;
 use crate::output::print;
+use crate::progress::{Counted, Progress};
 use crate::size::parse_size;
 use pleat_sim::misses::{History, Misses, POLICIES};
 use serde::Serialize;
@@ -29,7 +30,9 @@ struct Row {
 /// Counts and prints.
 pub(super) fn show(raw: &SimArgs) -> Result<(), Stop> {
     let references = References::of(raw)?;
-    let history = History::of(&mut *references.source());
+    let reading = Progress::of("reading references", None);
+    let history = History::of(&mut Counted::of(references.source(), &reading));
+    drop(reading);
     let default = [pleat_engine::preset_names()[0].to_owned()];
     let presets = if raw.preset.is_empty() {
         &default
@@ -42,13 +45,17 @@ pub(super) fn show(raw: &SimArgs) -> Result<(), Stop> {
         .chain(presets.iter().map(String::as_str));
     let names: Vec<&str> = names.collect();
     let mut text = String::new();
+    let counts = (raw.memory.len() * names.len()) as u64;
+    let progress = Progress::of("counting misses", Some(counts));
     for size in &raw.memory {
-        let rows = rows(&history, &names, frames(size, history.pages())?)?;
+        let frames = frames(size, history.pages())?;
+        let rows = rows(&history, &names, frames, &progress)?;
         match raw.json {
             true => rows.iter().for_each(|row| text.push_str(&json_line(row))),
             false => block(&mut text, &rows),
         }
     }
+    drop(progress);
     print(&text)
 }
 
@@ -68,8 +75,17 @@ fn frames(size: &str, pages: u64) -> Result<u64, Stop> {
 }
 
 /// Of every policy.
-fn rows(history: &History, names: &[&str], frames: u64) -> Result<Vec<Row>, Stop> {
-    let count = |name: &&str| history.misses(name, frames).map_err(Stop::mistake);
+fn rows(
+    history: &History,
+    names: &[&str],
+    frames: u64,
+    progress: &Progress,
+) -> Result<Vec<Row>, Stop> {
+    let count = |name: &&str| {
+        let found = history.misses(name, frames).map_err(Stop::mistake);
+        progress.step(1);
+        found
+    };
     let found: Vec<Misses> = names.iter().map(count).collect::<Result<_, _>>()?;
     let refaults = |name| {
         let at = names.iter().position(|other| *other == name);

@@ -9,6 +9,7 @@ mod table;
 use crate::args::{SimArgs, SimHost};
 use crate::exit::{Exit, Stop};
 use crate::output::{create, print};
+use crate::progress::{Counted, Progress};
 use crate::size::parse_size;
 use pleat_sim::{Cpu, Device, Failure, Host, Machine, Outcome, Setup, Simulation};
 use pleat_trace::{generator, Reader, Source};
@@ -53,6 +54,8 @@ fn show(raw: &SimArgs) -> Result<(), Stop> {
     let svg = raw.svg.as_deref().map(|file| create(file, "--svg"));
     let svg = svg.transpose()?;
     let mut rows = Vec::new();
+    let simulations = (sizes.len() * presets.len()) as u64;
+    let progress = Progress::of("simulating", None);
     for memory_bytes in sizes {
         for preset in &presets {
             let setup = Setup {
@@ -61,9 +64,15 @@ fn show(raw: &SimArgs) -> Result<(), Stop> {
                 reserve_pages: None,
                 host: raw.host.map(Host::from),
             };
-            rows.push(simulate(&machine, setup, &references)?);
+            let source = Counted::of(references.source(), &progress);
+            rows.push(simulate(&machine, setup, source)?);
+            if rows.len() == 1 {
+                // Each goes through the same references.
+                progress.expect(progress.done() * simulations);
+            }
         }
     }
+    drop(progress);
     compare(&mut rows);
     if let Some(svg) = svg {
         svg.write(&plot::plot(&rows))?;
@@ -144,9 +153,8 @@ fn trace(file: &Path) -> Result<Reader, Stop> {
     })
 }
 
-fn simulate(machine: &Machine, setup: Setup, references: &References) -> Result<Row, Stop> {
-    let mut source = references.source();
-    let simulation = Simulation::new(machine, &setup, &mut *source);
+fn simulate(machine: &Machine, setup: Setup, mut source: Counted) -> Result<Row, Stop> {
+    let simulation = Simulation::new(machine, &setup, &mut source);
     let outcome = simulation.and_then(Simulation::run).map_err(|failure| {
         let what = format!("{}: {failure}", setup.preset);
         match failure {

@@ -3,6 +3,7 @@
 use crate::args::InfoArgs;
 use crate::exit::Stop;
 use crate::output::print;
+use crate::progress::{Counted, Progress};
 use pleat_trace::{ProcessSurvey, Survey};
 use serde::Serialize;
 use std::fmt::Write;
@@ -33,7 +34,10 @@ struct Line {
 
 /// Goes through a trace and prints its figures.
 pub fn info(raw: &InfoArgs) -> Result<(), Stop> {
-    let survey = Survey::of(&mut super::open(&raw.file)?);
+    let source = Box::new(super::open(&raw.file)?);
+    let progress = Progress::of("reading references", None);
+    let survey = Survey::of(&mut Counted::of(source, &progress));
+    drop(progress);
     print(&match raw.json {
         true => json(&survey),
         false => table(&survey),

@@ -3,6 +3,7 @@
 
 use crate::args::{GenerateArgs, ImportArgs};
 use crate::exit::Stop;
+use crate::progress::{Counted, CountedInput, Progress};
 use pleat_trace::text::{import as import_text, import_lackey, ImportError, Lackey};
 use pleat_trace::{copy, generator, WriteError};
 use std::fs::{self, File};
@@ -13,9 +14,11 @@ const PAGE_BYTES: f64 = 4096.0;
 
 /// Computes a trace.
 pub fn generate(raw: &GenerateArgs) -> Result<(), Stop> {
-    let mut source = generator(&raw.spec).map_err(|error| Stop::mistake(error.to_string()))?;
+    let source = generator(&raw.spec).map_err(|error| Stop::mistake(error.to_string()))?;
     let out = create(&raw.file)?;
-    let written = copy(&mut *source, out).map(drop);
+    let progress = Progress::of("writing references", None);
+    let written = copy(&mut Counted::of(source, &progress), out).map(drop);
+    drop(progress);
     cleaned(
         &raw.file,
         written.map_err(|error| failed(&raw.file, &error)),
@@ -25,7 +28,12 @@ pub fn generate(raw: &GenerateArgs) -> Result<(), Stop> {
 /// Reads a text and writes it as a trace.
 pub fn import(raw: &ImportArgs) -> Result<(), Stop> {
     let settings = settings(raw)?;
-    let input = open(&raw.text)?;
+    let (input, bytes) = open(&raw.text)?;
+    let progress = Progress::of("reading", bytes);
+    let input = CountedInput {
+        input,
+        progress: &progress,
+    };
     let out = create(&raw.file)?;
     let written = match raw.lackey {
         true => import_lackey(input, settings, out),
@@ -36,6 +44,7 @@ pub fn import(raw: &ImportArgs) -> Result<(), Stop> {
         ImportError::Write(error) => failed(&raw.file, &error),
         error => Stop::mistake(format!("{text}: {error}")),
     });
+    drop(progress);
     cleaned(&raw.file, done)
 }
 
@@ -58,12 +67,17 @@ fn settings(raw: &ImportArgs) -> Result<Lackey, Stop> {
     })
 }
 
-fn open(path: &Path) -> Result<Box<dyn BufRead>, Stop> {
+/// A text, and how long it is where that is known.
+fn open(path: &Path) -> Result<(Box<dyn BufRead>, Option<u64>), Stop> {
     if path == Path::new("-") {
-        return Ok(Box::new(io::stdin().lock()));
+        return Ok((Box::new(io::stdin().lock()), None));
     }
     match File::open(path) {
-        Ok(file) => Ok(Box::new(BufReader::new(file))),
+        Ok(file) => {
+            let status = file.metadata().ok().filter(|status| status.is_file());
+            let bytes = status.map(|status| status.len());
+            Ok((Box::new(BufReader::new(file)), bytes))
+        }
         Err(error) => Err(Stop::mistake(format!(
             "cannot read {}: {error}: give a text file, or - for standard input",
             path.display()

@@ -11,7 +11,7 @@ mod series;
 pub use pressure::Thresholds;
 
 use crate::args::JobReportArgs;
-use crate::exit::Exit;
+use crate::config::Given;
 use crate::jobs::{News, Watch};
 use crate::metrics::{serve_own, Listener};
 use crate::pager::control::Detail;
@@ -65,13 +65,14 @@ impl Watching {
     /// Opens what is to be written to and listened at, so that every mistake shows before there is a job.
     ///
     /// # Errors
-    /// One line, with the remedy, and the exit status.
-    pub fn open(settings: &Settings) -> Result<Watching, (String, Exit)> {
+    /// One line, with the remedy.
+    pub fn open(settings: &Settings, given: &Given) -> Result<Watching, String> {
         let reports = settings.reports.clone();
-        let usage = |why| (why, Exit::Usage);
-        let metrics = reports.metrics.as_ref().map(Listener::open);
+        let blame = |flag: &'static str| move |why: String| given.blame(&[flag], why);
+        let metrics = reports.metrics.as_ref().map(Listener::open).transpose();
+        let metrics = metrics.map_err(blame("metrics"))?;
         let series = reports.trace_stats.as_deref().map(Series::create);
-        let series = series.transpose().map_err(usage)?;
+        let series = series.transpose().map_err(blame("trace-stats"))?;
         if let Some(series) = &series {
             series.begin(settings);
         }
@@ -83,7 +84,7 @@ impl Watching {
             Place::Given(_) => None,
         });
         Ok(Watching {
-            metrics: metrics.transpose().map_err(usage)?,
+            metrics,
             watcher: Arc::new(Watcher {
                 reports,
                 name: settings.name.clone(),

@@ -6,6 +6,7 @@ use std::process::{Command, Output};
 pub fn pleat(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pleat"))
         .args(args)
+        .env("PLEAT_NO_CONFIG", "1")
         .output()
         .expect("pleat runs")
 }

@@ -137,7 +137,7 @@ mod tests {
     fn the_pools_are_the_same_at_every_call_and_compress_as_they_should() {
         let (pools, again) = (typical_pools(32), typical_pools(32));
         assert!(pools.iter().zip(&again).all(|(a, b)| a.pages == b.pages));
-        for measured in crate::measure::measure(&pools, &["lz4"]).expect("lz4") {
+        for measured in crate::measure::measure(&pools, &["lz4"], &|_| ()).expect("lz4") {
             let bytes = match measured.pool.as_str() {
                 "noise" => 4096.0..4097.0,
                 "floats" | "integers" => 1500.0..4096.0,

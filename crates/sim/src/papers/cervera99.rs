@@ -95,6 +95,7 @@ pub(super) const FIGURE5: Figure = Figure {
     about: "cervera99, figure 5: speed-up by size of the cache",
     axes: ("KB of cache", "times faster"),
     make: figure5,
+    work: 8,
 };
 
 const SIZES_KB: [u64; 5] = [256, 512, 1024, 2048, 4096];
@@ -158,6 +159,7 @@ pub(super) const FIGURE6: Figure = Figure {
     about: "cervera99, figure 6: speed-up by cleaning threshold",
     axes: ("threshold, % of the buffers", "times faster"),
     make: figure6,
+    work: 8,
 };
 
 const THRESHOLDS: [u8; 6] = [1, 5, 10, 20, 40, 70];
@@ -210,6 +212,7 @@ pub(super) const FIGURE7: Figure = Figure {
     about: "cervera99, figure 7: what 128 MB of swap space hold",
     axes: ("% left by compression", "MB"),
     make: figure7,
+    work: 2,
 };
 
 /// Swap partition, and the most that its virtual slots allow.

@@ -14,6 +14,7 @@ pub(super) const SHARE: Figure = Figure {
     about: "cpc08: throughput of a file server by share of memory compressed",
     axes: ("% of memory for compressed pages", "requests a second"),
     make: share,
+    work: 3,
 };
 
 const MEMORY_BYTES: u64 = 64 * MB;

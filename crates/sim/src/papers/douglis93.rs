@@ -32,6 +32,7 @@ pub(super) const FIGURE3: Figure = Figure {
     about: "douglis93, figure 3: thrasher, average access to a page",
     axes: ("MB touched", "ms"),
     make: figure3,
+    work: 8,
 };
 
 /// What is touched, in MB. A program has 6.
@@ -194,6 +195,7 @@ pub(super) const TABLE1: Figure = Figure {
     about: "douglis93, table 1: speed-up of programs, by their kind",
     axes: ("row of the table", "times faster"),
     make: table1,
+    work: 2,
 };
 
 /// A row: name, workload, the paper's speed-up.

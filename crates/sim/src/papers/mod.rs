@@ -27,6 +27,8 @@ pub struct Figure {
     pub axes: (&'static str, &'static str),
     /// Runs it.
     pub make: fn() -> Findings,
+    /// How long that takes beside the others, for an estimate: seconds on one machine, once.
+    pub work: u32,
 }
 
 /// What came out.

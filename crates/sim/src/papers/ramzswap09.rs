@@ -20,6 +20,7 @@ pub(super) const IOZONE: Figure = Figure {
     about: "ramzswap09: iozone on 64 MB, time by size of the file",
     axes: ("MB of file", "s"),
     make: iozone,
+    work: 5,
 };
 
 const MEMORY_BYTES: u64 = 64 * MB;

@@ -14,6 +14,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "LZO against WKdm, which is faster and leaves more",
     axes: ("case", "time saved against no compressed cache, %"),
     make,
+    work: 6,
 };
 
 /// As LZO compresses it, and as WKdm does.

@@ -22,6 +22,7 @@ pub(super) const FIGURE: Figure = Figure {
         "time saved against no compressed cache, %",
     ),
     make,
+    work: 12,
 };
 
 const CASES: [Case; 2] = [

@@ -13,6 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
         "time saved against no compressed cache, %",
     ),
     make,
+    work: 4,
 };
 
 const CASES: [Case; 2] = [case("MUMmer", MUMMER, 52.0), case("MUMmer", MUMMER, 50.0)];

@@ -8,6 +8,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "Compressing file pages too, against only pages backed by swap",
     axes: ("case", "time saved against no compressed cache, %"),
     make,
+    work: 49,
 };
 
 const PRESETS: [&str; 2] = ["castro03", "castro03/admission=onlyswap"];

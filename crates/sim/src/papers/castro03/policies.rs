@@ -13,6 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "Adaptability policies: castro03, sluggish and aggressive",
     axes: ("case", "time saved against no compressed cache, %"),
     make,
+    work: 94,
 };
 
 const PRESETS: [&str; 3] = [

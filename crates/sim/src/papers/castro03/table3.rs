@@ -21,6 +21,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "Streaming through files: the switch for clean pages (1: sort, 2: PostMark)",
     axes: ("workload", "time against no compressed cache, %"),
     make,
+    work: 11,
 };
 
 const SORT: &str = "scan:pages=288000,ratio=0.5,think_ns=63000";

@@ -14,6 +14,7 @@ pub(super) const FIGURE: Figure = Figure {
     about: "A kernel compilation beside memload: who runs how much (1: without, 2: with castro03)",
     axes: ("preset", "compilation in seconds; passes of memload"),
     make,
+    work: 7,
 };
 
 const JOBS: u32 = 4;
