@@ -8,6 +8,7 @@ use crate::config::Given;
 use crate::exit::Exit;
 use crate::mounts::refuse_inside;
 use crate::pager::{self, Companion, Ending, Job, Known, Outcome, Record, RunError, Subject};
+use crate::progress::{self, Progress};
 use crate::record_file::RecordFile;
 use crate::settings::{Machine, Settings, Verbosity};
 use crate::stats::{Stats, StatsFile};
@@ -19,6 +20,9 @@ use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// A piece of the swap file: some tenths of a second at worst.
+const GIVEN_BACK_AT_ONCE: u64 = 64 << 20;
 
 /// Runs the program and says how pleat is to end.
 pub fn run(raw: RunArgs) -> Exit {
@@ -53,10 +57,33 @@ pub fn run_as(raw: RunArgs, subject: Option<Subject>) -> Exit {
     }
     let figures = Stats::of(&settings, &result, &mounts);
     watching.end(&figures);
-    match stats.map(|file| file.write(&figures)) {
+    let exit = match stats.map(|file| file.write(&figures)) {
         // The program's own status matters more to a script than a full disk at the end.
         Some(Err(error)) => fail(&error.to_string(), exit),
         _ => exit,
+    };
+    if let Ok(outcome) = &result {
+        give_back(outcome);
+    }
+    exit
+}
+
+/// Gives the swap file's room back piece by piece where somebody looks on. The end of the process does it as well, in one piece: gigabytes
+/// take seconds, in which pleat would seem to hang.
+fn give_back(outcome: &Outcome) {
+    let Some(swap) = &outcome.swap else { return };
+    // The disk may be what it was stopped for.
+    if matches!(outcome.ending, Ending::Stopped { .. }) || !progress::is_seen() {
+        return;
+    }
+    let end = outcome.report.engine.swap_high_water_bytes;
+    let progress = Progress::of("giving back the swap file", Some(end));
+    for offset in (0..end).step_by(GIVEN_BACK_AT_ONCE as usize) {
+        let bytes = GIVEN_BACK_AT_ONCE.min(end - offset);
+        if swap.discard(offset, bytes).is_err() {
+            return;
+        }
+        progress.step(bytes);
     }
 }
 

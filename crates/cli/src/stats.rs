@@ -286,6 +286,7 @@ mod tests {
             profile: Some(ProfileReport::default()),
             processes: Ledger::default(),
             memory_remedy: None,
+            swap: None,
             record_error: None,
         })
     }

@@ -380,6 +380,7 @@ mod tests {
             profile: None,
             processes: Ledger::default(),
             memory_remedy: None,
+            swap: None,
             record_error: None,
         }
     }

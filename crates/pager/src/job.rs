@@ -169,6 +169,8 @@ pub struct Outcome {
     pub processes: Ledger,
     /// The kernel killed the program, or one beside it, for want of memory: what helps.
     pub memory_remedy: Option<&'static str>,
+    /// The swap file, whose room is given back when this is dropped, at the latest with the process. That may take seconds.
+    pub swap: Option<Arc<dyn Backing>>,
     /// Why there is no complete trace, though one was wanted.
     pub record_error: Option<String>,
 }
@@ -346,6 +348,7 @@ pub fn run_beside(job: &Job, companions: &mut [Box<dyn Companion>]) -> Result<Ou
             processes: supervisor.ledger(),
             memory_remedy: supervisor.memory_remedy(),
             profile: shared.profile.as_ref().map(|profile| profile.report()),
+            swap: shared.swap.as_ref().map(|swap| swap.backing.clone()),
             record_error,
         })
     });

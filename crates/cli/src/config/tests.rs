@@ -183,7 +183,10 @@ fn inside_a_job_what_is_about_one_job_is_the_outer_ones() {
         is_inside: true,
     };
     let raw = around.run("pleat run -- true");
-    assert_eq!((raw.memory, raw.reports.stats, raw.name), (None, None, None));
+    assert_eq!(
+        (raw.memory, raw.reports.stats, raw.name),
+        (None, None, None)
+    );
     assert!(raw.no_swap && raw.codec.is_some());
     let raw = around.run("pleat run --use p --memory 2G -- true");
     assert_eq!(raw.name.as_deref(), Some("p"));

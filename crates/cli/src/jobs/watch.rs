@@ -70,7 +70,9 @@ impl Watch {
 
     /// Looks for new jobs now and then, and asks all that have answered how they stand.
     pub fn ask(&mut self) -> Vec<(i32, u32, News)> {
-        let is_due = self.looked.is_none_or(|at| at.elapsed() >= FOUND_WITHIN);
+        // The one that is meant is found once.
+        let is_complete = self.only.is_some() && !self.jobs.is_empty();
+        let is_due = !is_complete && self.looked.is_none_or(|at| at.elapsed() >= FOUND_WITHIN);
         let news = if is_due { self.find() } else { Vec::new() };
         for job in &mut self.jobs {
             if job.asked.is_none() {

@@ -131,7 +131,7 @@ fn paint(bar: &ProgressBar, signals: &Signals, ended: &Receiver<()>) {
 }
 
 /// A terminal that cannot erase a line would keep all of them.
-fn is_seen() -> bool {
+pub fn is_seen() -> bool {
     stderr().is_terminal() && env::var_os("TERM").is_some_and(|kind| kind != "dumb")
 }
 
