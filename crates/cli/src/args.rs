@@ -32,7 +32,7 @@ pub use trace::{DumpArgs, GenerateArgs, ImportArgs, InfoArgs, Trace};
 pub use watch::{MetricsArgs, StatArgs, TopArgs};
 
 use crate::exit::Exit;
-use crate::hints::{self, Hint};
+use crate::hints::{self, Hints};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 use pleat_codec::Choice;
@@ -355,8 +355,8 @@ pub struct RunArgs {
     /// Java (JAVA_TOOL_OPTIONS, which Java mentions on stderr), Node.js (NODE_OPTIONS). A collector that knows it collects
     /// sooner. Limits that are set already stay. Without LIST all three
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = hints::ALL,
-        value_delimiter = ',', help_heading = MEMORY)]
-    pub hint: Vec<Hint>,
+        help_heading = MEMORY)]
+    pub hint: Option<Hints>,
 
     /// When the program ends, end what it has left running. Else pleat stays until the last process has ended
     /// whose memory it has, and says for whom it waits

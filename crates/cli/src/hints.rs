@@ -20,8 +20,10 @@ pub enum Hint {
     Node,
 }
 
-/// All of them, as in `--hint` without a value.
-pub const ALL: &str = "go,java,node";
+/// Every one of them, as in `--hint` without a value.
+pub const ALL: &str = "all";
+/// What can be given.
+const REMEDY: &str = "give all, or some of go,java,node with commas between them";
 
 impl Hint {
     /// As in `--hint`.
@@ -34,13 +36,21 @@ impl Hint {
     }
 }
 
-impl FromStr for Hint {
-    type Err = String;
+/// Several of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hints(pub Vec<Hint>);
 
-    fn from_str(text: &str) -> Result<Hint, String> {
+impl FromStr for Hints {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Hints, &'static str> {
         let all = [Hint::Go, Hint::Java, Hint::Node];
-        let found = all.into_iter().find(|hint| hint.name() == text);
-        found.ok_or_else(|| format!("give some of {ALL}, with commas between them"))
+        if text == ALL {
+            return Ok(Hints(all.into()));
+        }
+        let named = |name: &str| all.into_iter().find(|hint| hint.name() == name);
+        let found: Option<Vec<Hint>> = text.split(',').map(named).collect();
+        found.map(Hints).ok_or(REMEDY)
     }
 }
 
@@ -99,9 +109,9 @@ mod tests {
     use super::*;
 
     fn set(hint: &str, before: Option<&str>) -> Option<String> {
-        let hint = hint.parse().unwrap();
+        let hints: Hints = hint.parse().unwrap();
         let before = |_: &str| before.map(OsString::from);
-        let all = variables(&[hint], 1000 << 20, &before);
+        let all = variables(&hints.0, 1000 << 20, &before);
         let (name, value) = all.into_iter().next()?;
         Some(format!("{}={}", name.to_str()?, value?.to_str()?))
     }
@@ -115,7 +125,11 @@ mod tests {
             set("node", None),
             Some("NODE_OPTIONS=--max-old-space-size=750".into())
         );
-        assert!("python".parse::<Hint>().unwrap_err().contains(ALL));
+        let count = |text: &str| text.parse::<Hints>().map(|hints| hints.0.len());
+        assert_eq!((count("all"), count("node,go")), (Ok(3), Ok(2)));
+        for wrong in ["", "python", "go,", "all,go"] {
+            assert_eq!(count(wrong), Err(REMEDY), "{wrong}");
+        }
     }
 
     #[test]

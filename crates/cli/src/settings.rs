@@ -210,7 +210,7 @@ impl Settings {
             record,
             verbosity: verbosity(&raw),
             subject: Subject::Program(raw.program),
-            hints: raw.hint,
+            hints: raw.hint.unwrap_or_default().0,
             reports: raw.reports,
             profile: raw.profile,
             warnings,
