@@ -333,3 +333,30 @@ fn systemd_hears_that_the_job_runs_and_how_it_stands() {
     );
     assert!(heard(&socket).is_empty());
 }
+
+#[test]
+fn runtimes_are_told_the_budget_if_that_is_asked_for() {
+    let Some(machine) = Machine::ready() else {
+        return;
+    };
+    let printed = |flags: &[&str]| {
+        let words = "echo \"$GOMEMLIMIT|$JAVA_TOOL_OPTIONS|$NODE_OPTIONS\"";
+        let job = machine.job("sh").args(["-c", words]).budget(BUDGET);
+        // Of others' that a developer may have.
+        let job = job
+            .env("GOMEMLIMIT", "")
+            .env("JAVA_TOOL_OPTIONS", "")
+            .env("NODE_OPTIONS", "--trace-warnings");
+        let outcome = job.pleat_args(flags).run();
+        outcome.expect_success();
+        outcome.stdout_text()
+    };
+    assert_eq!(printed(&[]), "||--trace-warnings\n");
+    let java = "-XX:MaxRAM=41943040 -XX:MaxRAMPercentage=75";
+    let told = format!("31457280|{java}|--trace-warnings --max-old-space-size=30\n");
+    assert_eq!(printed(&["--hint"]), told);
+    assert_eq!(
+        printed(&["--hint=java"]),
+        format!("|{java}|--trace-warnings\n")
+    );
+}
