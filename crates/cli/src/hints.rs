@@ -61,7 +61,7 @@ impl Hint {
         budget_bytes: u64,
         before: &dyn Fn(&str) -> Option<OsString>,
     ) -> Option<(OsString, OsString)> {
-        let heap = budget_bytes / 100 * HEAP_PERCENT;
+        let heap = budget_bytes * HEAP_PERCENT / 100;
         let (name, option, is_told) = match self {
             Hint::Go => ("GOMEMLIMIT", heap.to_string(), &[""][..]),
             Hint::Java => (

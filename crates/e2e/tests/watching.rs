@@ -278,6 +278,12 @@ fn before_a_job_is_ended_somebody_is_told_and_waited_for() {
         "{why} in {}",
         outcome.describe()
     );
+    let first = outcome.stderr.lines().next().unwrap_or_default();
+    assert!(
+        first.contains("the command of --on-trouble is run first"),
+        "{}",
+        outcome.describe()
+    );
     assert!(
         outcome
             .stderr

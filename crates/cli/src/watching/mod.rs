@@ -264,6 +264,10 @@ impl Watcher {
             Trouble::Killed => "killed",
         };
         let environment = self.environment(reason, message);
+        if trouble != Trouble::Killed {
+            // Why is said when it has ended: nobody is to take the job for hanging until then.
+            crate::say("the job cannot go on; the command of --on-trouble is run first");
+        }
         match self.hooks.run(command, environment, TROUBLE_MAX) {
             Waited::Ended(0) => {}
             Waited::Ended(status) => crate::say(&format!("warning: the command of --on-trouble ended with status {status}")),
