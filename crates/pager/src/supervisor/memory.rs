@@ -263,22 +263,23 @@ impl Supervisor<'_> {
     fn pause_of_stillness(&mut self) -> Duration {
         let faults = self.shared.meters.faults.get();
         let processes = self.census.processes.len();
-        let pause = self
+        let still = self
             .stillness
             .note(Instant::now(), faults, self.foreign_bytes, processes);
+        let is_waited_for = self.own_group.as_ref().is_some_and(OwnGroup::has_limit);
+        let may_be_killed = self.gauge.is_some() && !is_waited_for;
+        let somebody_waits = self.shared.starving.load(Ordering::Relaxed) > 0;
+        let pause = match may_be_killed || somebody_waits || self.is_recording() {
+            true => Duration::ZERO,
+            false => still,
+        };
         // What else is looked at now and then: rarely while nothing happens, and at once when something does.
         if pause.is_zero() && !self.other_looks_pause.is_zero() {
             self.census.sample_anew();
             self.strays_pause = Duration::ZERO;
         }
         self.other_looks_pause = pause * OTHER_LOOKS;
-        let is_waited_for = self.own_group.as_ref().is_some_and(OwnGroup::has_limit);
-        let may_be_killed = self.gauge.is_some() && !is_waited_for;
-        let somebody_waits = self.shared.starving.load(Ordering::Relaxed) > 0;
-        match may_be_killed || somebody_waits || self.is_recording() {
-            true => Duration::ZERO,
-            false => pause,
-        }
+        pause
     }
 
     /// Whether references are to be recorded, or were: then every process is managed from its start.
