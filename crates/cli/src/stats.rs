@@ -152,22 +152,18 @@ pub fn beginning(settings: &Settings) -> serde_json::Value {
 /// The same of a job that still runs, as far as it has come.
 pub fn so_far(settings: &Settings, mounts: &[Arc<Mutex<BesideReport>>]) -> Box<StatsOf> {
     let mounts = mounts.to_vec();
-    let program = words(settings);
-    let settings = json!(SettingsStats::of(settings));
+    let beginning = beginning(settings);
     Box::new(move |report, profile| {
         let mounts = mounts.iter().map(|report| {
             let report = report.lock().unwrap_or_else(PoisonError::into_inner);
             json!(&*report)
         });
-        json!({
-            "pleat_version": env!("CARGO_PKG_VERSION"),
-            "program": program,
-            "settings": settings,
-            "ending": EndingStats::running(),
-            "report": report,
-            "profile": profile,
-            "mounts": mounts.collect::<Vec<_>>(),
-        })
+        let mut all = beginning.clone();
+        all["ending"] = json!(EndingStats::running());
+        all["report"] = json!(report);
+        all["profile"] = json!(profile);
+        all["mounts"] = mounts.collect();
+        all
     })
 }
 
